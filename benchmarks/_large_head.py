@@ -17,8 +17,7 @@ from experiments.data.federations import federation_of, head_of
 from rescind import Budget, History, LocalTraining, Revocable, Rounds, SoftmaxL2
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ROOT, ModelId
-from rescind.core.solver import choose
-from rescind.core.solving import Solving
+from rescind.core.solver import Solving, choose
 from rescind.core.sums import Wanted, flatten
 from rescind.engines.engine import Answers, Doubt
 from rescind.methods import Solve

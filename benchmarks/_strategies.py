@@ -28,8 +28,7 @@ from rescind.certificates.predicate import Predicate
 from rescind.certificates.verification import verify
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import reached_epsilon
-from rescind.core.solver import Solver, choose
-from rescind.core.solving import Solving
+from rescind.core.solver import Solver, Solving, choose
 from rescind.engines import solving
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds

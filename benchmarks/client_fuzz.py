@@ -28,7 +28,7 @@ from rescind import Curvature, DeclaredLoss, History, LocalTraining, NetworkLoss
 from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.sensitivity import client_sensitivities
-from rescind.core.solving import Solving
+from rescind.core.solver import Solving
 from rescind.engines.heads import train_head_on
 from rescind.engines.server import norm
 from rescind.flower import Limits, Options, Recorded

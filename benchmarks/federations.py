@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from rescind.core.aggregation import Aggregator
-from rescind.core.contribution import GRAM_LIMIT
 from rescind.core.edges import AbsentRound, Edge, NoiseEdge, RoundEdge
 from rescind.core.noise import GRID, add_noise, grid_rounding
+from rescind.core.sensitivity import GRAM_LIMIT
 from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
 from rescind.entropy import ReproducibleBytesNeverCertified
 

@@ -38,12 +38,12 @@ from rescind.certificates.issue import build_statement
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import (
     Budget,
+    ClassicBudget,
     attack_power,
     reached_epsilon,
     sensitivity_threshold,
     smallest_sigma,
 )
-from rescind.core.classic import ClassicBudget
 from rescind.core.edges import ModelId
 from rescind.core.facts import Facts, PrivacyScope
 from rescind.core.noise import public_sigma

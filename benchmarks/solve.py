@@ -41,8 +41,7 @@ from experiments.data.federations import federation_of, head_of
 from rescind import Budget, History, LocalTraining, LogisticL2, Revocable, Rounds, Scratch, SoftmaxL2
 from rescind.core.edges import ROOT
 from rescind.core.facts import Mode, PrivacyScope
-from rescind.core.solver import bytes_sent
-from rescind.core.solving import Solving
+from rescind.core.solver import Solving, bytes_sent
 from rescind.core.sums import Wanted
 from rescind.methods import Method, Solve
 from rescind.simulation import Federation, LogisticHead, Shard, Simulation

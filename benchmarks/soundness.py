@@ -40,10 +40,9 @@ from benchmarks.federations import (
     train,
     with_noise,
 )
-from rescind.core.contribution import group_delta
 from rescind.core.edges import NoiseEdge, RoundEdge, find_members, sorted_group
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2
-from rescind.core.sensitivity import SAFETY, group_sensitivity
+from rescind.core.sensitivity import SAFETY, group_delta, group_sensitivity
 from rescind.core.training import LocalTraining
 
 

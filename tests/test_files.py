@@ -66,7 +66,7 @@ def test_what_is_too_long_is_refused_before_it_is_read(folder: Path, tmp_path: P
         for words, code, said in (
             (["verify", large, "--key", public], 11, "at most 2097152 bytes"),
             (["verify", large, "--key", large], 10, "more than 16384 bytes"),
-            (["certify", folder, 5, "--key", tmp_path / "key", "--evidence", large], 1, "at most 65536 bytes"),
+            (["certify", folder, 5, "--key", tmp_path / "key", "--evidence", large], 1, "more than 65536 bytes"),
             (["doctor", "--key", large], 1, "more than 16384 bytes"),
         ):
             result = CliRunner().invoke(app, list(map(str, words)), env={"RESCIND_PASSPHRASE": PASSPHRASE})

@@ -451,7 +451,7 @@ def test_scores_of_nobody_are_none(revocable: Revocable) -> None:
 
 def test_when_everybody_leaves_there_is_nobody_to_train(revocable: Revocable) -> None:
     revocable.history.requests.ask(list(revocable.engine.clients), BUDGET)
-    with pytest.raises(ValueError, match="nobody is left who could train"):
+    with pytest.raises(ValueError, match="nobody is left who could take part"):
         revocable.forget(Scratch(), Rounds(2))
 
 
@@ -519,7 +519,7 @@ def test_replies_that_nobody_asked_for_are_refused(revocable: Revocable) -> None
             self.asked += 1
             return self.engine.facts if self.asked < 8 else replace(self.engine.facts, redrawn_rounds=True)
 
-    with pytest.raises(ValueError, match="facts have changed while it trained"):
+    with pytest.raises(ValueError, match="facts have changed meanwhile"):
         replace(revocable, engine=Changing(revocable.engine)).train(Rounds(20))
 
 

@@ -19,7 +19,7 @@ from rescind.core.arrays import Tensor
 from rescind.core.edges import NO_BOUND, AbsentRound, ModelId, RoundEdge
 from rescind.core.facts import DpFedAvg, Mode, PublicHead, Source, Sources
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
-from rescind.core.solving import Solving
+from rescind.core.solver import Solving
 from rescind.core.strict import release_mu, strict_sensitivity
 from rescind.core.sums import Wanted
 from rescind.core.tracker import SensitivityTracker

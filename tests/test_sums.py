@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescind.core.gradient_rounding import gradient_rounding
 from rescind.core.regularity import LogisticL2, NetworkLoss, SoftmaxL2
+from rescind.core.solver import gradient_rounding
 from rescind.core.sums import Sums, Wanted, add_up, check_sums, flatten, head_names, unflatten
 from rescind.core.training import LocalTraining
 from rescind.engines import heads

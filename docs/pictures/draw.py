@@ -18,8 +18,7 @@ from matplotlib.figure import Figure
 from style import BLUE, GREEN, INK, ORANGE, PURPLE, style
 
 from rescind import History, LocalTraining, Sampling, SoftmaxL2
-from rescind.core.calibration import Budget, attack_power, largest_mu, sensitivity_threshold
-from rescind.core.classic import ClassicBudget
+from rescind.core.calibration import Budget, ClassicBudget, attack_power, largest_mu, sensitivity_threshold
 from rescind.core.sensitivity import client_sensitivities
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable

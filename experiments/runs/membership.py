@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from scipy.stats import mannwhitneyu
 
-from rescind.audit.membership import measure_confidence
+from rescind.audit.attacks import measure_confidence
 from rescind.core.arrays import Floats, Tensor
 from rescind.simulation import Shard, Simulation
 

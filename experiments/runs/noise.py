@@ -16,8 +16,7 @@ from experiments.runs.cost import engine_of
 from experiments.runs.distances import with_one
 from rescind import History
 from rescind.core.arrays import Floats
-from rescind.core.calibration import Budget
-from rescind.core.classic import ClassicBudget
+from rescind.core.calibration import Budget, ClassicBudget
 from rescind.core.facts import PublicHead
 from rescind.core.noise import public_sigma, sigma_limits
 from rescind.core.sensitivity import group_sensitivity

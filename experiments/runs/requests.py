@@ -32,13 +32,12 @@ from experiments.taped.fedaccum import FedAccum
 from experiments.taped.federaser import FedEraser
 from rescind import History, Sampling
 from rescind.core.arrays import Tensor
-from rescind.core.calibration import Budget
-from rescind.core.classic import ClassicBudget
+from rescind.core.calibration import Budget, ClassicBudget
 from rescind.core.edges import ModelId
 from rescind.core.facts import REPRODUCIBLE, Facts, Mode, PrivacyScope
 from rescind.core.noise import GRID, grid_rounding, public_sigma
 from rescind.core.regularity import NetworkLoss
-from rescind.core.solving import Solving
+from rescind.core.solver import Solving
 from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.server import Average, NoisedAverage, Server, draw_noise, norm
 from rescind.engines.stops import Accuracy, Rounds, Stop

@@ -19,8 +19,7 @@ from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope
 from rescind.core.regularity import LogisticL2, SoftmaxL2
-from rescind.core.solver import bytes_sent, choose
-from rescind.core.solving import Solving
+from rescind.core.solver import Solving, bytes_sent, choose
 from rescind.core.sums import Sums, Wanted, flatten, head_shape
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable

@@ -35,14 +35,13 @@ from experiments.data.federations import examples_of, parts_of
 from experiments.harness import Configuration, Row
 from experiments.runs.membership import together, told_apart_by
 from rescind import Budget, History, LocalTraining, NetworkLoss, Revocable, Rounds, Sampling, SoftmaxL2, Solve
-from rescind.audit.membership import measure_confidence
+from rescind.audit.attacks import measure_confidence
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.core.regularity import SquaredL2
 from rescind.core.ridge import RidgeSums, add_up_ridge, fixed_point_bits, ridge_solution
-from rescind.core.solver import bytes_sent, choose
-from rescind.core.solving import Solving
+from rescind.core.solver import Solving, bytes_sent, choose
 from rescind.core.sums import Wanted, flatten, unflatten
 from rescind.engines.engine import Answers, Doubt, Replies
 from rescind.engines.heads import sum_ridge

@@ -20,7 +20,7 @@ from rescind.core.facts import REPRODUCIBLE, Mode, PrivacyScope
 from rescind.core.noise import grid_rounding
 from rescind.core.planning import Candidate, assess
 from rescind.core.sensitivity import first_joined, never_joined
-from rescind.core.solving import Solving
+from rescind.core.solver import Solving
 from rescind.core.summary import Request, Summary
 from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.engine import Engine, StagedEngine

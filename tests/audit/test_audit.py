@@ -35,7 +35,7 @@ from rescind.core.calibration import Budget, attack_power, reached_epsilon
 from rescind.core.edges import ROOT, ModelId
 from rescind.core.facts import PrivacyScope
 from rescind.core.noise import GRID
-from rescind.core.solving import Solving
+from rescind.core.solver import Solving
 from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds

@@ -30,7 +30,7 @@ from rescind.core.facts import Facts, Mode, PrivacyScope, PublicHead, Sampling, 
 from rescind.core.noise import GRID, drawn_guarantee
 from rescind.core.planning import Candidate, strict_candidates
 from rescind.core.regularity import Curvature, DeclaredLoss, Loss
-from rescind.core.summary import RESERVE, Request, Summary
+from rescind.core.summary import RESERVE, DrawnNoise, Request, Summary
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
@@ -356,7 +356,7 @@ def test_only_epsilons_that_are_proven_of_the_noise_as_drawn_are_printed(
     found = build_guarantee(request, 7850, noise, None)
     assert [each.delta for each in found.epsilons] == (printed or [1e-3, 1e-5, 1e-6, 1e-9])
     for each in found.epsilons:
-        assert each.epsilon > request.epsilon_at(each.delta * 1.01, 1.0, 7850, GRID)  # type: ignore[operator]
+        assert each.epsilon > request.epsilon_at(each.delta * 1.01, DrawnNoise(1.0, 7850))  # type: ignore[operator]
         ideal, kept = float(each.epsilon) - drawn_guarantee(0, 0, 1.0, 7850)[0], (1 - RESERVE) * each.delta
         reached = drawn_guarantee(ideal, kept, 1.0, 7850)
         assert reached[0] <= each.epsilon * (1 + 1e-12)

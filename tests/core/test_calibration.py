@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rescind.core.calibration import (
     Budget,
+    ClassicBudget,
     attack_power,
     composed_mu,
     largest_mu,
@@ -19,7 +20,6 @@ from rescind.core.calibration import (
     sensitivity_threshold,
     smallest_sigma,
 )
-from rescind.core.classic import ClassicBudget
 
 EPSILONS = [1e-3, 3e-3, 0.01, 0.1, 0.5, 1, 2, 3, 5, 10, 20, 50, 100, 200, 400, 800]
 DELTAS = [1e-12, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.3, 0.5]

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescind.core.aggregation import Aggregator
-from rescind.core.contribution import (
+from rescind.core.edges import RoundEdge
+from rescind.core.sensitivity import (
     client_deltas,
     group_delta,
     group_delta_bound,
     leave_one_out_sums,
 )
-from rescind.core.edges import RoundEdge
 
 seeds = st.integers(0, 2**32 - 1)
 

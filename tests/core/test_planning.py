@@ -4,8 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rescind.core.calibration import Budget, reached_delta
-from rescind.core.classic import ClassicBudget
+from rescind.core.calibration import Budget, ClassicBudget, reached_delta
 from rescind.core.edges import AbsentRound, Edge, ErasedStretch, NoiseEdge, RoundEdge
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope, PublicHead, Sampling
 from rescind.core.noise import GRID, drawn_guarantee, is_public_sigma, public_sigma, sigma_limits
@@ -22,7 +21,7 @@ from rescind.core.recovery import RecoveryCurve, predicted_rounds
 from rescind.core.regularity import Curvature, DeclaredLoss, NetworkLoss, SoftmaxL2
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.strict import HeadBound, release_mu, strict_sensitivity
-from rescind.core.summary import Node, Obligation, Request, Summary
+from rescind.core.summary import DrawnNoise, Node, Obligation, Request, Summary
 from rescind.core.training import LocalTraining
 
 TRAINING = LocalTraining(steps=5, learning_rate=0.5, loss=SoftmaxL2(0.02, 1.0))
@@ -534,9 +533,9 @@ def test_the_budget_holds_for_the_noise_as_it_is_really_drawn() -> None:
     assert [each.node.index for each in left_out(crowded, request)] == list(range(1, 21))
     assert all("floating point takes more" in each.reason for each in left_out(crowded, request))
     assert left_out(summary_of(EDGES), request) == ()
-    assert request.holds(1.0, 10**6, GRID)
-    assert not request.holds(1.0, 10**13, GRID)
-    assert not replace(request, releases=100).holds(1.0, 10**8, GRID)
+    assert request.holds(DrawnNoise(1.0, 10**6))
+    assert not request.holds(DrawnNoise(1.0, 10**13))
+    assert not replace(request, releases=100).holds(DrawnNoise(1.0, 10**8))
 
 
 def dp_fedavg(noise_multiplier: float) -> Facts:
@@ -680,10 +679,10 @@ def test_releases_are_summed_up_within_what_is_left_after_the_reserve() -> None:
 def test_what_floating_point_takes_is_held_against_both_halves_of_the_budget() -> None:
     group = frozenset({0})
     # A small epsilon has little to give away; beside a large one, what is not accounted for weighs e^epsilon.
-    assert Request(group, Budget(0.01, 0.1)).holds(1e-3, 1000, GRID)
-    assert not Request(group, Budget(0.01, 0.1)).holds(64.0, 1000, GRID)
-    assert Request(group, Budget(30.0, 0.1)).holds(1.0, 1000, GRID)
-    assert not Request(group, Budget(30.0, 1e-12)).holds(1.0, 1000, GRID)
+    assert Request(group, Budget(0.01, 0.1)).holds(DrawnNoise(1e-3, 1000))
+    assert not Request(group, Budget(0.01, 0.1)).holds(DrawnNoise(64.0, 1000))
+    assert Request(group, Budget(30.0, 0.1)).holds(DrawnNoise(1.0, 1000))
+    assert not Request(group, Budget(30.0, 1e-12)).holds(DrawnNoise(1.0, 1000))
 
 
 def test_the_smallest_budgets_leave_only_exact_nodes() -> None:
@@ -733,8 +732,8 @@ def test_the_papers_noise_has_to_fit_the_grid(grid: float, sigma: float) -> None
 
 
 def test_a_coarser_grid_leaves_room_for_more_parameters() -> None:
-    assert not FIRST.holds(1.0, 10**12, GRID)
-    assert FIRST.holds(1.0, 10**12, 2.0**-8)
+    assert not FIRST.holds(DrawnNoise(1.0, 10**12))
+    assert FIRST.holds(DrawnNoise(1.0, 10**12, 2.0**-8))
     assert len(candidates(summary_of(EDGES, parameters=10**12), FIRST)) == 1
     assert len(candidates(summary_of(EDGES, parameters=10**12, grid=2.0**-8), FIRST)) == 21
 

@@ -17,9 +17,8 @@ import rescind.flower
 from rescind import Budget, History
 from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope
-from rescind.engines.arrays import to_numpy
 from rescind.engines.complaints import Complaint, recognise
-from rescind.engines.rows import check_row, find_left_out
+from rescind.engines.rows import check_row, find_left_out, to_numpy
 from rescind.flower.server.grid import describe
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation

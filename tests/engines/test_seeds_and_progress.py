@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rescind.engines.progress import show_rounds
 from rescind.engines.seeds import derive_number, random_stream, toss_coin
 from rescind.engines.stops import format_accuracy
+from rescind.engines.training import show_rounds
 
 
 def test_words_decide_and_no_two_lists_of_words_meet() -> None:

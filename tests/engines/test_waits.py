@@ -116,7 +116,7 @@ def test_who_stays_is_still_waited_for_and_named(history: History, caplog: pytes
 def test_where_everybody_has_left_nobody_is_waited_for(history: History) -> None:
     run(history, grid(), 4)
     history.requests.ask(list(CLINICS), BUDGET)
-    with pytest.raises(ValueError, match="nobody is left who could train"):
+    with pytest.raises(ValueError, match="nobody is left who could take part"):
         run(history, grid(), 4, rounds=2, timeout=60.0)
 
 

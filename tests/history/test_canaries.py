@@ -19,11 +19,11 @@ from rescind.checkpoints import tensors
 from rescind.checkpoints.tensors import digest
 from rescind.core.aggregation import Aggregator
 from rescind.core.calibration import Budget
-from rescind.core.contribution import client_deltas
 from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
 from rescind.core.rounds import Replies, RoundResult
+from rescind.core.sensitivity import client_deltas
 from rescind.core.summary import Node, Request
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History

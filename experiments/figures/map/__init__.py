@@ -16,7 +16,7 @@ from experiments import harness
 from experiments.harness import Row
 from experiments.tables import grouped, markdown, middle
 from rescind.core.calibration import largest_mu
-from rescind.core.solving import Solving
+from rescind.core.solver import Solving
 
 SPLITS = {
     "iid": "alike (iid)",

@@ -25,7 +25,7 @@ from experiments.figures.sequential import (
 )
 from experiments.harness import Row
 from experiments.tables import grouped, middle, percent
-from rescind.audit.watermark import measure_recall
+from rescind.audit.attacks import measure_recall
 
 # A mark counts as known if chance alone would make the difference from Scratch less often than this.
 CHANCE = 0.001

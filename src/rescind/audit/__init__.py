@@ -5,11 +5,17 @@
 membership. What they find is evidence, and may stand in a certificate as measured.
 """
 
-from rescind.audit.distinguishing import LowerBound, tell_apart
-from rescind.audit.intervals import Rate
-from rescind.audit.membership import Power, attack, measure_confidence
+from rescind.audit.attacks import (
+    LowerBound,
+    Power,
+    Rate,
+    Recall,
+    attack,
+    measure_confidence,
+    measure_recall,
+    tell_apart,
+)
 from rescind.audit.replay import Comparison, RecordingEngine, compare_worlds, train_without
-from rescind.audit.watermark import Recall, measure_recall
 
 __all__ = [
     "Comparison",

@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from rescind.audit.distinguishing import LowerBound
-from rescind.audit.membership import Power
+from rescind.audit.attacks import LowerBound, Power, Recall
 from rescind.audit.replay import Comparison
-from rescind.audit.watermark import Recall
 from rescind.certificates.predicate import Evidence, Guarantee
 
 

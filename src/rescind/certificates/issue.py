@@ -38,10 +38,9 @@ from rescind.certificates.wording import NOISE_SOURCE, SEED, write_predicate
 from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope
-from rescind.core.noise import GRID
 from rescind.core.regularity import LogisticL2, SoftmaxL2, expansion
 from rescind.core.strict import NORM_MISSED, participation_mu
-from rescind.core.summary import Request
+from rescind.core.summary import DrawnNoise, Request
 from rescind.core.training import OWN_CODE, LocalTraining
 from rescind.history.codec import encode
 from rescind.history.events import RowsNamed
@@ -191,9 +190,9 @@ def deletion_digest(salt: bytes, listed: bytes) -> str:
 def build_guarantee(request: Request, parameters: int, noise: Noise | None, rounds: NoisedRounds | None) -> Guarantee:
     """Return all that follows from what was asked for and from the noise that hides, as it is really drawn."""
     drawn, budget = _drawn(parameters, noise, rounds), request.budget
-    if not request.holds(*drawn):
+    if not request.holds(drawn):
         raise ValueError(f"({budget.epsilon:g}, {budget.delta:g}) does not hold for the noise as it is really drawn")
-    epsilons = {delta: request.epsilon_at(delta, *drawn) for delta in DELTAS}
+    epsilons = {delta: request.epsilon_at(delta, drawn) for delta in DELTAS}
     return Guarantee(
         epsilon=budget.epsilon,
         delta=budget.delta,
@@ -203,7 +202,7 @@ def build_guarantee(request: Request, parameters: int, noise: Noise | None, roun
             EpsilonAt(delta=delta, epsilon=epsilon) for delta, epsilon in epsilons.items() if epsilon is not None
         ),
         powers=tuple(
-            PowerAt(false_positive_rate=rate, true_positive_rate=request.power_at(rate, *drawn))
+            PowerAt(false_positive_rate=rate, true_positive_rate=request.power_at(rate, drawn))
             for rate in FALSE_POSITIVE_RATES
         ),
     )
@@ -219,17 +218,14 @@ def attack_power_of(predicate: Predicate, false_positive_rate: float) -> float:
     if predicate.guarantee is None:
         raise ValueError(f"the mode {predicate.mode} has no guarantee that an attack could be held against")
     drawn = _drawn(predicate.facts.parameters, predicate.noise, predicate.rounds)
-    return read_request(predicate.guarantee).power_at(false_positive_rate, *drawn)
+    return read_request(predicate.guarantee).power_at(false_positive_rate, drawn)
 
 
-def _drawn(
-    parameters: int, noise: Noise | None, rounds: NoisedRounds | None
-) -> tuple[float, int, float, float, int | None]:
-    """Return noise as it was drawn: what ``Request.holds`` asks for, in its order."""
+def _drawn(parameters: int, noise: Noise | None, rounds: NoisedRounds | None) -> DrawnNoise:
     if rounds is not None:
-        return rounds.sigma, parameters, GRID, 0.0, rounds.rounds
+        return DrawnNoise(rounds.sigma, parameters, draws=rounds.rounds or 1)
     if noise is not None:
-        return noise.sigma, parameters, noise.grid, NORM_MISSED * noise.earlier, None
+        return DrawnNoise(noise.sigma, parameters, noise.grid, NORM_MISSED * noise.earlier)
     raise ValueError("neither noise on the model nor noise in every round hides anybody")
 
 

@@ -13,12 +13,8 @@ from rescind.core.facts import Mode, PrivacyScope, Sampling, Source
 NOISE_SOURCE = "the operating system's generator, through ChaCha20; drawn once, kept nowhere"
 SEED = "a seed: whoever has it can take the noise away again"
 
-_TITLES = {
-    Mode.EXACT: "Certificate of forgetting",
-    Mode.STRICT: "Certificate of forgetting",
-    Mode.INSTANCE: "Certificate of forgetting",
-    Mode.HEURISTIC: "Report on an attempt to forget. This is not a certificate: nothing is proven",
-}
+_TITLE = "Certificate of forgetting"
+_TITLE_OF_A_REPORT = "Report on an attempt to forget. This is not a certificate: nothing is proven"
 _CLAIMS = {
     Mode.EXACT: (
         "The released model was never computed from these clients' data, with what is listed taken as constants."
@@ -77,14 +73,12 @@ _CONSTANTS = {
         "earlier and later restarts, with their noise",
         _ROUNDS,
     ),
-    Mode.STRICT: (),
     Mode.INSTANCE: (
         "the round to which training went back",
         "the noise level",
         "the noise level and the round of earlier and later requests",
         _ROUNDS,
     ),
-    Mode.HEURISTIC: (),
 }
 
 
@@ -92,13 +86,13 @@ def write_texts(stated: Predicate) -> dict[str, Any]:
     """Return every text of a certificate by the name of its field; all else that it states has to be there."""
     mode, facts, records = Mode(stated.mode), stated.facts, stated.scope == PrivacyScope.RECORDS.value
     return {
-        "title": _TITLES[mode],
+        "title": _TITLE_OF_A_REPORT if mode is Mode.HEURISTIC else _TITLE,
         "claim": _RECORDS_CLAIM if records and mode is Mode.EXACT else _CLAIMS[mode],
         "counterfactual": "; ".join(
             (Sampling[facts.sampling.upper()].value, _SCOPES[PrivacyScope(stated.scope)], *_solves(mode, stated))
         ),
         "sampling": facts.sampling + ("" if facts.sample is None else f", {facts.sample:g}"),
-        "constants": (*_CONSTANTS[mode], *([_SOLVED] if facts.solved and mode is Mode.INSTANCE else [])),
+        "constants": (*_CONSTANTS.get(mode, ()), *([_SOLVED] if facts.solved and mode is Mode.INSTANCE else [])),
         "public": tuple(_public(stated)) if mode is Mode.STRICT else (),
         "assumptions": () if mode is Mode.HEURISTIC else tuple(_assumptions(mode, stated)),
         "not_claimed": (

@@ -47,13 +47,13 @@ def certify(
             raise ValueError(f"{output} is about {model_id}, and {model} is {chosen}: choose another --output")
         with show_progress("looking up what may be claimed"):
             statement = build_statement(opened, number, head=head, model_id=model_id, evidence=measured)
-            private = None if annex is None else annex_of(opened, statement)
+            private = annex_of(opened, statement) if annex else None
         own = load_signer(key, passphrase())
         content = sign_for(output, statement, own)
-        secret = None if annex is None or private is None else sign_for(annex, private, own)
+        secret = sign_for(annex, private, own) if annex and private else None
         with show_progress("checking what is signed"):
             check_verifies(content, own, opened, secret)
-        if annex is not None and secret is not None:
+        if annex and secret:
             with open(annex, "wb", opener=open_private) as file:
                 file.write(secret)
             warn_if_packed(annex)

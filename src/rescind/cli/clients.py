@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rescind.cli.shared import AsJson, Location, open_existing, show, table
 from rescind.progress import show_progress
-
-if TYPE_CHECKING:
-    from rescind.views.clients import KnownClient
 
 
 def clients(history: Location, as_json: AsJson = False) -> None:
@@ -42,12 +37,8 @@ def clients(history: Location, as_json: AsJson = False) -> None:
             *([client.key or "-"] if keys else []),
             client.state.value,
             str(client.rounds),
-            _describe_last(client),
+            "-" if client.last is None else f"{client.last}, {(client.last_time or '')[:10]}",
         )
         for client in known
     ]
     show({"clients": rows}, [table(heads, lines)] if lines else ["nobody has taken part yet"], as_json)
-
-
-def _describe_last(client: KnownClient) -> str:
-    return "-" if client.last is None else f"{client.last}, {(client.last_time or '')[:10]}"

@@ -34,6 +34,8 @@ _EXTRAS = {
     "matplotlib": "pictures in reports",
 }
 _LITTLE = 1 << 30
+_ALONE = "readable by you alone"
+Verdict = Literal["fine", "note", "repair"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Finding:
     """One thing that was looked at: fine, worth knowing (``note``), or to be repaired."""
 
     what: str
-    verdict: Literal["fine", "note", "repair"]
+    verdict: Verdict
     detail: str
 
 
@@ -96,7 +98,7 @@ def _key(path: Path) -> Finding:
             "encrypted, and its passphrase can be guessed quickly: make another one with rescind key new, and sign "
             "with that from now on",
         )
-    return Finding(name, "fine", "encrypted, readable by you alone")
+    return Finding(name, "fine", f"encrypted, {_ALONE}")
 
 
 def _public(path: Path) -> Finding:
@@ -153,7 +155,7 @@ def _flower(path: Path, otherwise: Literal["note", "repair"]) -> Finding:
         return Finding(
             name, otherwise, f"others can read it: run chmod 600 on {names}, and umask 077 before it is made"
         )
-    return Finding(name, "fine", "readable by you alone")
+    return Finding(name, "fine", _ALONE)
 
 
 def _superlink(address: str, root_certificates: Path | None) -> Finding:
@@ -185,47 +187,31 @@ def _history(location: str) -> Iterator[Finding]:
 
 def _recorded(history: History) -> Iterator[Finding]:
     yield Finding("history", "fine", f"run {history.identifier} opens")
-    yield _secret(history)
-    yield _lock(history)
+    insecure = history.integrity.secret_problem()
+    yield from _list("secret", "repair", [str(insecure)] if insecure else [], f"{history.secret_file}, {_ALONE}")
+    writer = history.writer()
+    yield from _list("lock", "note", [writer] if writer else [], "nobody is writing")
     told = history.integrity.entry_times()
-    yield from _clock(told)
-    broken = history.integrity.verify() if told else []
-    yield from (Finding("chain", "repair", problem) for problem in broken)
-    if not broken:
-        yield Finding("chain", "fine", "unbroken")
-        yield Finding("models", "fine", f"all {len(history.kept())} that are kept can be read")
-    yield from (Finding("server", "note", sentence) for sentence in history.integrity.copies())
-    yield from _declarations(history)
-
-
-def _clock(times: list[tuple[datetime, int]]) -> Iterator[Finding]:
-    ahead, back = list(find_future(times, datetime.now(UTC))), list(find_steps_back(times))
+    ahead, back = list(find_future(told, datetime.now(UTC))), list(find_steps_back(told))
     yield from (Finding("clock", "repair", f"{sentence}: set it") for sentence in ahead)
     yield from (Finding("clock", "note", sentence) for sentence in back)
     if not ahead and not back:
         yield Finding("clock", "fine", "no entry is from the future, none earlier than one before it")
+    broken = history.integrity.verify() if told else []
+    yield from _list("chain", "repair", broken, "unbroken")
+    if not broken:
+        yield Finding("models", "fine", f"all {len(history.kept())} that are kept can be read")
+    yield from (Finding("server", "note", sentence) for sentence in history.integrity.copies())
+    timeline = history.timeline
+    against = [*map(str, timeline.standing_doubts), *([NOT_AVERAGED] if timeline.missed_means else [])]
+    yield from _list("declarations", "note", against, "nothing that was recorded contradicts them")
 
 
-def _declarations(history: History) -> Iterator[Finding]:
-    against = [
-        *map(str, history.timeline.standing_doubts),
-        *([NOT_AVERAGED] if history.timeline.missed_means else []),
-    ]
-    yield from (Finding("declarations", "note", sentence) for sentence in against)
-    if not against:
-        yield Finding("declarations", "fine", "nothing that was recorded contradicts them")
-
-
-def _secret(history: History) -> Finding:
-    problem = history.integrity.secret_problem()
-    if problem is not None:
-        return Finding("secret", "repair", str(problem))
-    return Finding("secret", "fine", f"{history.secret_file}, readable by you alone")
-
-
-def _lock(history: History) -> Finding:
-    writer = history.writer()
-    return Finding("lock", "note", writer) if writer else Finding("lock", "fine", "nobody is writing")
+def _list(subject: str, verdict: Verdict, sentences: Sequence[str], fine: str) -> Iterator[Finding]:
+    """Tell what was found, or that it is fine."""
+    yield from (Finding(subject, verdict, sentence) for sentence in sentences)
+    if not sentences:
+        yield Finding(subject, "fine", fine)
 
 
 def _disk(folder: Path) -> Finding:

@@ -14,12 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rescind.core._checks import at_most_one
-from rescind.core.arrays import Tensor
-
-Numbers = NDArray[np.float64]
+from rescind.core.arrays import Floats, Tensor
 
 # Above this a mean's rounding would no longer be covered by its term (Theory section 5).
 MOST_PARTICIPANTS = 2**20
@@ -56,9 +53,9 @@ class RoundMeasurement:
     Theory section 14.
     """
 
-    distances: Numbers
+    distances: Floats
     update_norm: float
-    gram: Numbers | None
+    gram: Floats | None
     mean_norm: float = 0.0
 
     @property
@@ -79,7 +76,7 @@ class Aggregator:
     """
 
     def __init__(
-        self, weights: Sequence[float] | Numbers, *, gram: bool = False, server_learning_rate: float = 1.0
+        self, weights: Sequence[float] | Floats, *, gram: bool = False, server_learning_rate: float = 1.0
     ) -> None:
         at_most_one("server_learning_rate", server_learning_rate)
         self._weights = _shares(weights)
@@ -153,7 +150,7 @@ class Aggregator:
             mean_norm=(mean + drift) * _OUTWARD,
         )
 
-    def _raise(self, gram: Numbers, own: Numbers, errors: Numbers, spread: float, underflow: float) -> Numbers:
+    def _raise(self, gram: Floats, own: Floats, errors: Floats, spread: float, underflow: float) -> Floats:
         """Raise the measured matrix until every group's quadratic form is an upper bound."""
         # (a + b)^2 <= (1 + t) a^2 + (1 + 1/t) b^2 for every t > 0; this one suits the average participant.
         ratio = float(self._weights @ errors) / float(self._weights @ own)
@@ -162,7 +159,7 @@ class Aggregator:
         lift = relative * np.outer(own, own) + (1 + 1 / ratio) * np.outer(errors, errors) + underflow
         return (gram + gram.T) / 2 + lift * (1 + evaluation)
 
-    def _fill(self, previous: Tensor, updated: Sequence[Tensor], new: Tensor) -> Numbers:
+    def _fill(self, previous: Tensor, updated: Sequence[Tensor], new: Tensor) -> Floats:
         """Write a block's new parameters; return the rows theta_i - mean, then omega's and the mean's."""
         rows = self._rows[:, : previous.size]
         results, update, mean = rows[:-2], rows[-2], rows[-1]
@@ -190,7 +187,7 @@ class Aggregator:
                 raise ValueError(f"participant {index}: shape {tensor.shape}, must be {previous.shape}")
 
 
-def _products(rows: Numbers) -> Numbers:
+def _products(rows: Floats) -> Floats:
     """Return all products of the rows but the last two, summed over short pieces first.
 
     BLAS is slow for so few and so long rows. One row more on the right, as numpy would hand a matrix times its own
@@ -203,7 +200,7 @@ def _products(rows: Numbers) -> Numbers:
     return np.asarray((products + rest[:-1] @ rest.T)[:, :-1])
 
 
-def _shares(weights: Sequence[float] | Numbers) -> Numbers:
+def _shares(weights: Sequence[float] | Floats) -> Floats:
     """Divide the weights by their sum."""
     values = np.array(weights, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:
@@ -215,7 +212,7 @@ def _shares(weights: Sequence[float] | Numbers) -> Numbers:
             raise ValueError(f"participant {index}: weight {value}, must be positive and finite")
     # A power of two first, so that the sum cannot overflow.
     values = np.ldexp(values, -int(np.frexp(values.max())[1]))
-    shares: Numbers = values / math.fsum(values)
+    shares: Floats = values / math.fsum(values)
     if shares.min() < _SMALLEST_SHARE:
         raise ValueError(f"participant {shares.argmin()}: weight too small beside the others'")
     return shares

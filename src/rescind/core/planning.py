@@ -22,9 +22,9 @@ from rescind.core.facts import REPRODUCIBLE, DpFedAvg, Mode, PrivacyScope
 from rescind.core.noise import is_public_sigma, public_sigma, sigma_limits
 from rescind.core.recovery import RecoveryCurve, predicted_rounds
 from rescind.core.sensitivity import client_sensitivities, first_joined, group_sensitivity, never_joined
-from rescind.core.solving import Solving
+from rescind.core.solver import Solving
 from rescind.core.strict import NORM_MISSED, release_mu, strict_sensitivity
-from rescind.core.summary import Group, Node, Request, Summary
+from rescind.core.summary import DrawnNoise, Group, Node, Request, Summary
 
 _NOT_EXACT = (
     "a restart without noise is exact from the first model, or from the last one before the group of those that are "
@@ -325,9 +325,9 @@ def _too_much(needed: float, largest: float, hidden: Sequence[Request]) -> str:
 def _noise_obstacles(summary: Summary, node: Node, owed: list[_Debt], sigma: float) -> tuple[str, ...]:
     """Say why noise of this size, as it is really drawn, would not keep the promises."""
     smallest, largest = sigma_limits(summary.grid)
-    draws = None
+    draws = 1
     if not sigma and isinstance(summary.facts.public, DpFedAvg):
-        sigma, draws = summary.facts.public.sigma, node.index
+        sigma, draws = summary.facts.public.sigma, node.index or 1
     if not is_public_sigma(sigma):
         return (f"sigma {sigma:g} is not on the public list of powers of sqrt 2",)
     if not smallest <= sigma <= largest:
@@ -335,7 +335,8 @@ def _noise_obstacles(summary: Summary, node: Node, owed: list[_Debt], sigma: flo
     exact = [debt.request for debt in owed if debt.at(node) and debt.request.budget.certifiable]
     # A strict bound takes a public norm for the noise of every earlier edge.
     missed = NORM_MISSED * summary.noise_edges
-    if not all(request.holds(sigma, summary.parameters, summary.grid, missed, draws) for request in exact):
+    noise = DrawnNoise(sigma, summary.parameters, summary.grid, missed, draws)
+    if not all(request.holds(noise) for request in exact):
         return (
             "floating point takes more than its thousandth of the budget: epsilon or the number of parameters is "
             "too large, or delta too small, for noise on this grid",

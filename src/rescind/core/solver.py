@@ -19,16 +19,106 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rescind.core._checks import positive
+from rescind.core._checks import not_negative, positive
 from rescind.core.arrays import Floats
-from rescind.core.gradient_rounding import gradient_rounding
 from rescind.core.newton import NewtonSearch, newton_step
 from rescind.core.quasi_newton import Bound, QuasiNewtonSearch, quasi_newton_begin, quasi_newton_step
 from rescind.core.regularity import LogisticL2, SoftmaxL2
-from rescind.core.sums import Sums, Wanted, logit_spread
+from rescind.core.sums import BLOCK, Sums, Wanted, logit_spread
 
 # A start is left for the model 0 if its loss is higher by more than this part.
 _HIGHER = 1e-9
+
+
+_UNIT_ROUNDOFF = 2.0**-53
+# So many roundings of one number keep what is of second order below the factor 1.01.
+_MOST_ROUNDINGS = 2.0**43
+
+
+def gradient_rounding(
+    loss: SoftmaxL2 | LogisticL2, most_rows: int, clients: int, classes: int, features: int, theta_norm: float
+) -> float:
+    """Return r: how far the computed gradient of F_A can be from the true one, if clients use ``sum_head``.
+
+    With u = 2^-53 and blocks of b rows,
+
+        r = 1.01 u {(b + n/b + m + 8) L + R' [(D + 3 + sqrt C)/2 ||theta|| R' + C + 36] + 4 lambda ||theta||}.
+
+    Args:
+        loss: the head's loss.
+        most_rows: the rows of the largest client (n).
+        clients: how many answered (m).
+        classes: the number of logits (C).
+        features: the number of features (D).
+        theta_norm: ||theta|| of the model asked about.
+
+    Returns:
+        the bound on the norm of the difference.
+
+    Raises:
+        ValueError: a number is out of its range, or so large that nothing is proven.
+
+    Theory section 16.
+    """
+    for name, value in (("most_rows", most_rows), ("clients", clients), ("classes", classes), ("features", features)):
+        if not value >= 1:
+            raise ValueError(f"{name} is {value!r}; it has to be at least 1")
+    not_negative("theta_norm", theta_norm)
+    sums = BLOCK + most_rows / BLOCK + clients + 8
+    if sums + features + classes > _MOST_ROUNDINGS:
+        raise ValueError(
+            f"{most_rows} rows, {clients} clients, {classes} classes and {features} features: nothing is proven of "
+            "the rounding of so many numbers"
+        )
+    longest = math.sqrt(loss.row_norm**2 + 1)
+    logits = (features + 3 + math.sqrt(classes)) / 2 * theta_norm * longest
+    return (
+        1.01
+        * _UNIT_ROUNDOFF
+        * (sums * loss.gradient_bound + longest * (logits + classes + 36) + 4 * loss.l2 * theta_norm)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Solving:
+    """The settings of a solve, fixed before anybody asks to be forgotten.
+
+    Attributes:
+        tolerance: the norm of the gradient at which a model counts as the solution (tau).
+        most_bytes: the most that a client's answer may take; it decides which curvature is asked for.
+        most_rounds: the rounds after which a solve ends in any case; those of a forgetting that was cut off count
+            too.
+
+    Raises:
+        ValueError: a number is not above 0, or not a whole one where it has to be.
+
+    Theory section 16.
+    """
+
+    tolerance: float = 1e-5
+    most_bytes: int = 16_000_000
+    most_rounds: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("tolerance", "most_bytes", "most_rounds"):
+            positive(name, getattr(self, name))
+        for name in ("most_bytes", "most_rounds"):
+            if not isinstance(getattr(self, name), int):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it has to be a whole number")
+
+    def expected_rounds(self, parameters: int) -> float:
+        """Return about how many rounds a head of so many parameters takes: a guess that only ranks ways to forget.
+
+        Args:
+            parameters: P.
+
+        Returns:
+            the rounds.
+
+        Theory section 16.
+        """
+        full = 8 * parameters * (parameters + 3) // 2
+        return 9.0 if full <= self.most_bytes else 35.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ import numpy as np
 
 from rescind.core._checks import positive
 from rescind.core.arrays import Floats
-from rescind.core.calibration import DELTA_RANGE, EPSILON_RANGE, Budget, reached_epsilon
-from rescind.core.classic import ClassicBudget
+from rescind.core.calibration import DELTA_RANGE, EPSILON_RANGE, Budget, ClassicBudget, reached_epsilon
 from rescind.core.edges import Edge, ErasedStretch, ModelId, NoiseEdge, RoundEdge, find_members, sorted_group
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope, PublicHead
 from rescind.core.noise import GRID, drawn_guarantee, real_attack_power
@@ -43,6 +42,32 @@ class Node:
     def model_id(self) -> ModelId:
         """The model's id."""
         return ModelId(self.branch, self.round)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnNoise:
+    """Noise as it was drawn, on so many ``parameters`` (d).
+
+    ``missed`` is the probability that a bound behind it does not hold; ``draws`` counts the noises of a release.
+
+    Theory section 10.
+    """
+
+    sigma: float
+    parameters: int
+    grid: float = GRID
+    missed: float = 0.0
+    draws: int = 1
+
+    def guarantee(self, epsilon: float, delta: float, releases: int) -> tuple[float, float]:
+        """Return the (epsilon, delta) of so many releases, where ideal noise would give these.
+
+        Theory section 10.
+        """
+        reached, really = drawn_guarantee(
+            epsilon, delta, self.sigma, self.parameters, self.draws * releases, self.grid
+        )
+        return reached, really + self.missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,51 +108,35 @@ class Request:
         """The shift that one release may show, rounded down so that all of them together stay within mu*."""
         return self.ideal.mu / math.sqrt(self.releases) * (1 - 1e-12 * (self.releases > 1))
 
-    def holds(
-        self, sigma: float, parameters: int, grid: float, missed: float = 0.0, draws: int | None = None
-    ) -> bool:
+    def holds(self, noise: DrawnNoise) -> bool:
         """Return whether noise that was calibrated by ``mu`` keeps the budget as it is really drawn.
 
-        ``missed`` is the probability that a bound behind it does not hold; ``draws`` counts the noises of a release
-        where that is not one.
-
         Theory section 10.
         """
-        ideal, noises = self.ideal, (draws or 1) * self.releases
-        epsilon, delta = drawn_guarantee(ideal.epsilon, ideal.delta, sigma, parameters, noises, grid)
-        return epsilon <= self.budget.epsilon and delta + missed <= self.budget.delta
+        reached, delta = noise.guarantee(self.ideal.epsilon, self.ideal.delta, self.releases)
+        return reached <= self.budget.epsilon and delta <= self.budget.delta
 
-    def epsilon_at(
-        self, delta: float, sigma: float, parameters: int, grid: float, missed: float = 0.0, draws: int | None = None
-    ) -> float | None:
+    def epsilon_at(self, delta: float, noise: DrawnNoise) -> float | None:
         """Return the epsilon that the same noise has at another ``delta``, as it is really drawn, rounded up.
 
-        None where what floating point does to the noise takes more of that delta than is kept back. The others are
-        those of ``holds``.
+        None where what floating point does to the noise takes more of that delta than is kept back.
 
         Theory section 10.
         """
-        kept, noises = (1 - RESERVE) * delta, (draws or 1) * self.releases
-        ideal = reached_epsilon(self.ideal.mu, kept)
-        epsilon, really = drawn_guarantee(ideal, kept, sigma, parameters, noises, grid)
-        return math.nextafter(epsilon, math.inf) if really + missed <= delta else None
+        kept = (1 - RESERVE) * delta
+        epsilon, reached = noise.guarantee(reached_epsilon(self.ideal.mu, kept), kept, self.releases)
+        return math.nextafter(epsilon, math.inf) if reached <= delta else None
 
-    def power_at(
-        self,
-        false_positive_rate: float,
-        sigma: float,
-        parameters: int,
-        grid: float,
-        missed: float = 0.0,
-        draws: int | None = None,
-    ) -> float:
+    def power_at(self, false_positive_rate: float, noise: DrawnNoise) -> float:
         """Return the most that an attack on all releases reaches at a false positive rate, rounded up.
 
         Theory section 10.
         """
-        noises = (draws or 1) * self.releases
-        reached = real_attack_power(self.ideal.mu, false_positive_rate, sigma, parameters, noises, grid)
-        return min(1.0, math.nextafter(reached + missed, math.inf))
+        draws = noise.draws * self.releases
+        power = real_attack_power(
+            self.ideal.mu, false_positive_rate, noise.sigma, noise.parameters, draws, noise.grid
+        )
+        return min(1.0, math.nextafter(power + noise.missed, math.inf))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescind.core.arrays import Tensor
-from rescind.engines.arrays import to_numpy
 from rescind.engines.complaints import Complaint
 from rescind.ledger.commitments import KEY_BYTES, follow_path, merkle_paths, merkle_root, row_leaf
 from rescind.private_files import open_private, warn_if_packed
@@ -26,6 +25,37 @@ from rescind.texts import is_digest
 
 # Beside a row at least so many leaves that are none: how many rows were named is nobody's business.
 _LEAST_LEAVES = 16
+
+
+def to_numpy(values: Any, name: str) -> NDArray[Any]:
+    """Return values as a numpy array: numpy's own as they are, torch's tensors from whatever device, lists.
+
+    Args:
+        values: the values.
+        name: what to call them in an error.
+
+    Returns:
+        the array.
+
+    Raises:
+        ValueError: they are no numbers that numpy has.
+    """
+    moved = values
+    # A tensor that requires grad, or is on a GPU, does not become an array by itself; torch is not needed for asking.
+    for step in ("detach", "cpu"):
+        if callable(move := getattr(moved, step, None)):
+            moved = move()
+    try:
+        array = np.asarray(moved)
+    except (TypeError, ValueError, RuntimeError) as reason:
+        raise Complaint.NO_ARRAY.error(name, _describe(values)) from reason
+    if array.dtype == np.object_:
+        raise Complaint.NO_ARRAY.error(name, _describe(values))
+    return array
+
+
+def _describe(values: Any) -> str:
+    return f"{type(values).__name__} of {values.dtype}" if hasattr(values, "dtype") else type(values).__name__
 
 
 def find_left_out(removed: ArrayLike, rows: int) -> NDArray[np.bool_]:

@@ -12,11 +12,11 @@ import numpy as np
 from rescind.core._checks import positive
 from rescind.core.aggregation import Aggregator, RoundMeasurement
 from rescind.core.arrays import Tensor
-from rescind.core.contribution import GRAM_LIMIT
 from rescind.core.edges import ModelId, RoundKind
 from rescind.core.facts import DpFedAvg, PublicHead
 from rescind.core.noise import GRID, public_sigma, sigma_limits
 from rescind.core.rounds import Replies, RoundResult
+from rescind.core.sensitivity import GRAM_LIMIT
 from rescind.engines.engine import Engine
 from rescind.engines.seeds import derive_number
 from rescind.entropy import reproducible_noise_never_certified, secret_noise

@@ -16,24 +16,20 @@ import numpy as np
 from rescind.core.aggregation import Aggregator, RoundMeasurement
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.consistency import Earlier
-from rescind.core.contribution import GRAM_LIMIT
-from rescind.core.edges import NO_BOUND, ModelId, RoundKind
+from rescind.core.edges import NO_BOUND, RoundKind
 from rescind.core.facts import Facts
 from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2
 from rescind.core.ridge import ridge_solution
 from rescind.core.rounds import RoundResult
-from rescind.core.solver import Solver, advance, begin, choose, solution_rounding
-from rescind.core.solving import Solving
+from rescind.core.sensitivity import GRAM_LIMIT
+from rescind.core.solver import Solver, Solving, advance, begin, choose, solution_rounding
 from rescind.core.sums import Sums, Wanted, flatten, head_shape, unflatten
 from rescind.engines.engine import Answers, Engine, StagedEngine, SummingEngine
-from rescind.engines.progress import show_rounds
-from rescind.engines.training import Watch, ignore
+from rescind.engines.training import Watch, ask_in_turn, check_exchange, ignore, show_rounds
 from rescind.history.recorder import Recorder
 
 _LOG = logging.getLogger("rescind")
-_NOBODY = "nobody is left who could answer: everybody was forgotten or waits to be"
 _UNSOLVED = "rescind: branch %d is not solved: its rounds were used up, after %d. Its model is no solution"
-_CHANGED = "the engine's facts have changed while it solved: a run has one kind of training"
 
 
 def check_solvable(engine: Engine) -> None:
@@ -73,27 +69,24 @@ def solve(
     solver = Solver(loss, *shape, choose(*shape, solving.most_bytes), solving.tolerance)
     state, before, left_out, solved = begin(solver), tuple[str, ...](), set[str](), False
     earlier: dict[str, Earlier] = {}
+
+    def ended() -> bool:
+        return solved or recorder.model_id.round >= solving.most_rounds
+
     # The answers decide how many rounds it takes.
     recorder.record_end_by_data(solved=True)
     with show_rounds(f"branch {recorder.model_id.branch}, solving", solving.most_rounds) as show:
-        while not (solved or interrupted()) and recorder.model_id.round < solving.most_rounds:
-            model_id, connected = ModelId(recorder.model_id.branch, recorder.model_id.round + 1), present()
+        for model_id, connected in ask_in_turn(recorder, present, ended, interrupted):
             # If nobody else is left, everybody is asked again.
             asked = [name for name in connected if name not in left_out] or connected
-            # Clients may have been waited for.
-            if interrupted():
-                break
-            if not asked:
-                raise ValueError(_NOBODY)
             head = find_head(model, facts)
             theta = flatten(head)
             # From here on no Hessian of anybody's is held.
             earlier = {name: answered.before(theta) for name, answered in earlier.items()}
             doubt = partial(_doubt, earlier, theta, loss, state.wanted)
             answers = asking.sums(model, model_id, asked, state.wanted, doubt)
-            _check(answers, asked)
-            if engine.facts != facts:
-                raise ValueError(_CHANGED)
+            check_exchange(engine, facts, answers, asked)
+            _check_rows(answers)
             left_out = left_out.union(before).difference(answers.names)
             if answers.total is not None:
                 state, step = advance(state, theta, answers.total, fresh=answers.names != before)
@@ -141,17 +134,15 @@ def _solve_ridge(
 ) -> None:
     """Solve a head with squared error: the first round in which anybody answers is the last."""
     facts, model, solved = engine.facts, recorder.model(), False
+
+    def ended() -> bool:
+        return solved or recorder.model_id.round >= solving.most_rounds
+
     recorder.record_end_by_data(solved=True)
-    while not (solved or interrupted()) and recorder.model_id.round < solving.most_rounds:
-        model_id, asked = ModelId(recorder.model_id.branch, recorder.model_id.round + 1), present()
-        if interrupted():
-            break
-        if not asked:
-            raise ValueError(_NOBODY)
+    for model_id, asked in ask_in_turn(recorder, present, ended, interrupted):
         answers = engine.ridge_sums(model, model_id, asked)
-        _check(answers, asked)
-        if engine.facts != facts:
-            raise ValueError(_CHANGED)
+        check_exchange(engine, facts, answers, asked)
+        _check_rows(answers)
         if answers.ridge is not None:
             solved, theta = True, ridge_solution(answers.ridge, cast(SquaredL2, facts.head_loss).l2)
             model = {**model, **unflatten(theta, find_head(model, facts))}
@@ -165,11 +156,8 @@ def find_head(model: Mapping[str, Tensor], facts: Facts) -> dict[str, Tensor]:
     return {name: model[name] for name in (facts.stages.head if facts.stages else model)}
 
 
-def _check(answers: Answers, asked: Sequence[str]) -> None:
-    """Refuse answers of who was not asked, and a total of other rows than theirs."""
-    strangers = {*answers.names, *answers.rejected}.difference(asked)
-    if strangers:
-        raise ValueError(f"{sorted(strangers)[0]!r} answered and was not asked")
+def _check_rows(answers: Answers) -> None:
+    """Refuse a total of other rows than those who answered have."""
     total = answers.total or answers.ridge
     rows, told = 0 if total is None else total.rows, answers.names if answers.ridge else answers.gradients
     if not len(answers.names) == len(answers.rows) == len(told) or sum(answers.rows) != rows:

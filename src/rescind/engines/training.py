@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
@@ -10,20 +11,38 @@ import numpy as np
 
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId, RoundKind
-from rescind.core.facts import Source
+from rescind.core.facts import Facts, Source
 from rescind.core.rounds import Replies, RoundResult
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import TOO_LONG, Engine
-from rescind.engines.progress import show_rounds
 from rescind.engines.server import Average, NoisedAverage, Server, average, check_server
-from rescind.engines.stops import Stop
+from rescind.engines.stops import Stop, format_accuracy
 from rescind.history.recorder import Recorder
 from rescind.history.run import describe_model
+from rescind.progress import open_bar
+from rescind.texts import list_some, make_plain
 
 # One client must not be able to take anything from the others.
 _LEAST_DOUBTFUL = 2
 
 Watch: TypeAlias = Callable[[ModelId, Mapping[str, Tensor]], None]
+
+
+_MOST_NAMED = 3
+
+
+@contextmanager
+def show_rounds(label: str, most: int) -> Iterator[Callable[[int, float, Sequence[str]], None]]:
+    """Open a bar, and yield what is called with the rounds so far, the last accuracy, -1 for none, and the silent."""
+    with open_bar() as bar:
+        task = bar.add_task(label, total=most)
+
+        def show(rounds: int, accuracy: float, silent: Sequence[str]) -> None:
+            measured = "" if accuracy < 0 else f", accuracy {format_accuracy(accuracy)}"
+            missing = f"; no answer: {list_some([*map(make_plain, silent)], _MOST_NAMED)}" if silent else ""
+            bar.update(task, completed=rounds, description=label + measured + missing)
+
+        yield show
 
 
 def ignore(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
@@ -60,18 +79,13 @@ def train(
     if not until.public:
         recorder.record_end_by_data()
     with show_rounds(f"branch {recorder.model_id.branch}", until.most) as show:
-        while not interrupted() and not until.reached(recorder.model_id.round, accuracy):
-            model_id = ModelId(recorder.model_id.branch, recorder.model_id.round + 1)
-            asked = present()
-            # Clients may have been waited for.
-            if interrupted():
-                break
-            if not asked:
-                raise ValueError("nobody is left who could train: everybody was forgotten or waits to be")
+        for model_id, asked in ask_in_turn(
+            recorder, present, lambda: until.reached(recorder.model_id.round, accuracy), interrupted
+        ):
             made = server.round(cast(Engine, _AwaitingEngine(engine, recorder)), model, model_id, asked)
-            _check(made.replies, asked)
-            if engine.facts != facts:
-                raise ValueError("the engine's facts have changed while it trained: a run has one kind of training")
+            check_exchange(engine, facts, made.replies, asked)
+            if any(steps < 1 for steps in made.replies.steps):
+                raise ValueError("a participant says that it made no local step")
             made = _compare_with_mean(engine, recorder, server, model, made)
             recorder.record_settings(made.replies.settings)
             _doubt(recorder, made.replies)
@@ -103,13 +117,30 @@ class _AwaitingEngine:
         return replies
 
 
-def _check(replies: Replies, asked: Sequence[str]) -> None:
-    """Refuse replies of who was not asked, and steps that nobody can have made."""
+def ask_in_turn(
+    recorder: Recorder,
+    present: Callable[[], Sequence[str]],
+    ended: Callable[[], bool],
+    interrupted: Callable[[], bool],
+) -> Iterator[tuple[ModelId, Sequence[str]]]:
+    """Yield each round's model id and who is present, until the branch ends or somebody interrupts."""
+    while not (interrupted() or ended()):
+        model_id, connected = ModelId(recorder.model_id.branch, recorder.model_id.round + 1), present()
+        # Clients may have been waited for.
+        if interrupted():
+            return
+        if not connected:
+            raise ValueError("nobody is left who could take part: everybody was forgotten or waits to be")
+        yield model_id, connected
+
+
+def check_exchange(engine: Engine, facts: Facts, replies: Replies, asked: Sequence[str]) -> None:
+    """Refuse replies of who was not asked, and an engine whose facts are others than before."""
     strangers = {*replies.names, *replies.rejected}.difference(asked)
     if strangers:
-        raise ValueError(f"{sorted(strangers)[0]!r} replied and was not asked to train")
-    if any(steps < 1 for steps in replies.steps):
-        raise ValueError("a participant says that it made no local step")
+        raise ValueError(f"{sorted(strangers)[0]!r} replied and was not asked")
+    if engine.facts != facts:
+        raise ValueError("the engine's facts have changed meanwhile: a run has one kind of training")
 
 
 def _compare_with_mean(

@@ -11,7 +11,7 @@ from rescind.flower.client import identify, is_question, keep_own, report_distan
 from rescind.flower.limits import Limits
 
 if TYPE_CHECKING:
-    from rescind.core.stages import Stages
+    from rescind.core.facts import Stages
     from rescind.engines.stops import Accuracy, Rounds
     from rescind.flower.server.recorded import Options, Recorded
     from rescind.flower.server.run import run
@@ -40,7 +40,7 @@ _SERVER = {
     "Options": "rescind.flower.server.recorded",
     "Recorded": "rescind.flower.server.recorded",
     "Rounds": "rescind.engines.stops",
-    "Stages": "rescind.core.stages",
+    "Stages": "rescind.core.facts",
     "StopServing": "rescind.serving",
     "at_once": "rescind.serving",
     "nightly": "rescind.serving",

@@ -16,10 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from rescind.core.arrays import Tensor
 from rescind.core.ridge import MOST_ROWS, fixed_point_bits
 from rescind.core.sums import flatten, head_names
-from rescind.engines.arrays import to_numpy
 from rescind.engines.complaints import Complaint
 from rescind.engines.heads import sum_head, sum_ridge, train_head_on
-from rescind.engines.rows import commit_rows, find_left_out
+from rescind.engines.rows import commit_rows, find_left_out, to_numpy
 from rescind.engines.seeds import choose_batches
 from rescind.flower.limits import Limits, admit
 from rescind.flower.wire import (

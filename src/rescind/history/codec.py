@@ -14,14 +14,12 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from rescind.core.calibration import Budget
-from rescind.core.classic import ClassicBudget
+from rescind.core.calibration import Budget, ClassicBudget
 from rescind.core.edges import ModelId
-from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope, PublicHead, Sampling, Source, Sources
+from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope, PublicHead, Sampling, Source, Sources, Stages
 from rescind.core.planning import Candidate
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2, SquaredL2
-from rescind.core.solving import Solving
-from rescind.core.stages import Stages
+from rescind.core.solver import Solving
 from rescind.core.summary import Node, Request
 from rescind.core.training import LocalTraining
 from rescind.history.run import Goal, Run

@@ -20,9 +20,8 @@ from rescind.checkpoints.store import CheckpointStore
 from rescind.checkpoints.tensors import digest
 from rescind.core.arrays import Clients, Tensor
 from rescind.core.edges import ErasedStretch, ModelId, RoundEdge
-from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
+from rescind.core.facts import DpFedAvg, Mode, PrivacyScope, Stages
 from rescind.core.rounds import RoundResult
-from rescind.core.stages import Stages
 from rescind.core.tracker import SensitivityTracker
 from rescind.errors import ROWS_NEED, ForgottenClientError, HistoryError, StalePlanError
 from rescind.history.bounds import Bounds, keep_bounds, read_bounds

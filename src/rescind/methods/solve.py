@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from rescind.core.planning import Candidate
 from rescind.core.regularity import SquaredL2
-from rescind.core.solving import Solving
+from rescind.core.solver import Solving
 from rescind.core.summary import Request, Summary
 from rescind.methods.exact import Exact
 from rescind.methods.method import Certifying

@@ -214,23 +214,19 @@ class FlowerEngine:
         """Ask the named clients for the sums that a ridge head is solved from, and return what can be honest."""
         tensors, loss = find_head(model, self.facts), cast(SquaredL2, self.facts.head_loss)
         (classes, width), bits = head_shape(tensors), fixed_point_bits(loss, MOST_ROWS)
-        rows = dict[str, int]()
+        left = MOST_ROWS
 
         def check(_: str, content: RecordDict, expected: Expected) -> RidgeSums:
+            nonlocal left
             sums = check_ridge_answer(content, expected, classes, width + 1, bits)
             # In the order of the names: who comes too late for the scale is left out.
-            left = MOST_ROWS - sum(rows.values())
             if (reason := check_ridge_sums(sums, loss, classes, width, bits, left)) is not None:
                 raise RejectedReplyError(reason)
+            left -= sums.rows
             return sums
 
-        def count_rows(done: _Exchange) -> Iterator[tuple[str, RidgeSums]]:
-            for name, sums in self._sort_out(done, check):
-                rows[name] = sums.rows
-                yield name, sums
-
         done = self._ask(model, model_id, names, trained=tuple(tensors), ridge=loss)
-        return Answers.collect(count_rows(done), **self._describe(done))
+        return Answers.collect(self._sort_out(done, check), **self._describe(done))
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Ask the named clients for their accuracies, and return the mean over those that tell one."""
@@ -343,7 +339,7 @@ class FlowerEngine:
                 first_weight=None if equal else self._weights.get(name),
             )
             try:
-                checked, root = check(name, message.content, expected), read_root(message.content)
+                root, checked = read_root(message.content), check(name, message.content, expected)
             except RejectedReplyError as reason:
                 done.rejected[name] = str(reason)
                 spoofed = isinstance(reason, WeightMismatchError) and not self.nodes.authenticated

@@ -9,9 +9,8 @@ from typing import NoReturn
 from flwr.serverapp.strategy import FedAvg, FedProx, Strategy
 
 from rescind.certificates.approvals import Approvers
-from rescind.core.facts import Facts, PublicHead, Sampling, Source, Sources
+from rescind.core.facts import Facts, PublicHead, Sampling, Source, Sources, Stages
 from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2
-from rescind.core.stages import Stages
 from rescind.core.training import OWN_CODE, LocalTraining
 from rescind.engines.server import NoisedAverage
 from rescind.history.history import History

@@ -18,7 +18,7 @@ from rescind.checkpoints.tensors import save
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, PrivacyScope, PublicHead, Source
-from rescind.core.solving import Solving
+from rescind.core.solver import Solving
 from rescind.engines.server import Average, Server, check_public
 from rescind.engines.stops import Stop
 from rescind.engines.training import ignore
