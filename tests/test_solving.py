@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from rescind import Budget, Facts, History, Last, LocalTraining, NetworkLoss, Revocable, Rounds, Sampling, Scratch
+from rescind import (
+    Budget,
+    Facts,
+    History,
+    Last,
+    LocalTraining,
+    NetworkLoss,
+    Revocable,
+    Rounds,
+    Sampling,
+    Scratch,
+    SoftmaxL2,
+)
 from rescind.audit.replay import distance
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import InconsistentCertificateError
@@ -17,7 +29,7 @@ from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
 from rescind.core.arrays import Tensor
 from rescind.core.edges import NO_BOUND, AbsentRound, ModelId, RoundEdge
-from rescind.core.facts import DpFedAvg, Mode, PublicHead, Source, Sources
+from rescind.core.facts import DpFedAvg, Mode, PublicHead, Source, Sources, Stages
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.solver import Solving
 from rescind.core.strict import release_mu, strict_sensitivity
@@ -436,6 +448,26 @@ def test_an_engine_without_sums_says_so(history: History) -> None:
     history.requests.ask(["clinic-1"], BUDGET)
     with pytest.raises(ValueError, match="Trains has no sums"):
         federation.forget(Solve(), until=Rounds(2))
+
+
+def test_a_body_is_not_trained_for_clients_who_cannot_answer(history: History) -> None:
+    class Untold:
+        facts = replace(
+            Clinics.facts,
+            training=LocalTraining.own_code("float64"),
+            stages=Stages(2, ("head.weight", "head.bias"), SoftmaxL2(l2=0.01, row_norm=1.0)),
+        )
+        clients = ("clinic-0", "clinic-1")
+        anchors: ClassVar = {"clinic-0": "clinic-0"}
+
+        def start(self) -> dict[str, Tensor]:
+            return {"body": np.ones(2), "head.weight": np.zeros((3, 2)), "head.bias": np.zeros(3)}
+
+        def draw(self, *_: Any) -> list[str]:
+            raise AssertionError("an anchor was drawn")
+
+    with pytest.raises(ValueError, match="Untold has no sums"):
+        Revocable(history, Untold()).solve()  # type: ignore[arg-type]
 
 
 def test_equal_weights_are_not_solved(history: History) -> None:

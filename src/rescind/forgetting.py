@@ -387,6 +387,8 @@ class Revocable:
         self, recorder: Recorder, solving: Solving, begun: int = 0, interrupted: Callable[[], bool] = lambda: False
     ) -> None:
         """Train what is missing of a body, then solve the head; ``begun`` rounds of the branch do not count."""
+        # Else it would be noticed only once the anchors have trained the body.
+        check_solvable(self.engine)
         anchors = self._anchors(recorder)
         while left := recorder.body_rounds_left:
             until = Rounds(recorder.model_id.round + left)

@@ -1,4 +1,4 @@
-"""What may be claimed, and the recorded facts from which code decides it."""
+"""The modes of a claim, and the recorded facts that decide it: ``planning.assess`` does, and then what came since."""
 
 from __future__ import annotations
 
