@@ -243,6 +243,8 @@ class LedgerConformance:
         assert ledger.identities() == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
         assert ledger.names(group(2, 4, 99, -1, 2**40)) == {2: "bob", 4: "dan"}
         assert ledger.pseudonyms(["dan", "nobody"]) == {"dan": 4}
+        # Whoever draws from them draws the same ones from every ledger.
+        assert list(ledger.pseudonyms(["dan", "ann", "nobody", "bob"])) == ["dan", "ann", "bob"]
 
     def test_every_client_has_a_key_of_its_own(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()

@@ -308,12 +308,13 @@ class Ledger(ABC):
             names: the names.
 
         Returns:
-            the pseudonyms by name, without the names that are not known.
+            the pseudonyms by name, in the order of the names, without those that are not known.
 
         Raises:
             ValueError: something is not a valid name.
         """
-        return {name: client for client, name, _, _ in self._identities(names=check_names_fit(names))}
+        known = {name: client for client, name, _, _ in self._identities(names=check_names_fit(names))}
+        return {name: known[name] for name in names if name in known}
 
     def forgotten(self, names: Sequence[str], labels: Sequence[str] = (), leaving: Collection[int] = ()) -> set[str]:
         """Return those of some names and labels whose client was erased, and not readmitted since.
