@@ -9,6 +9,7 @@ from click.testing import Result
 
 from rescind import History
 from rescind.certificates import issue
+from rescind.certificates.predicate import Erasure
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
@@ -51,7 +52,8 @@ def test_a_broken_history_is_not_signed_for(served: tuple[Path, int]) -> None:
 def test_a_statement_that_contradicts_itself_is_not_signed(
     served: tuple[Path, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(issue, "later", lambda *_: "2001-01-01T00:00:00+00:00")
+    early = {"completed": "2001-01-01T00:00:00+00:00"}
+    monkeypatch.setattr(issue, "Erasure", lambda **fields: Erasure(**(fields | early)))
     result = certified(*served)
     assert (result.exit_code, "completed before it was asked" in result.output) == (14, True)
     assert not (served[0] / "certificate.json").exists()
