@@ -420,6 +420,19 @@ def test_an_engine_that_contradicts_itself_is_refused(history: History, lie: Any
 
 
 @pytest.mark.parametrize(
+    ("l2", "tolerance"), [(0.02, 1e99), (0.02, 1e300), (1e-60, 0.1), (1e-106, 0.1)], ids=["99", "300", "60", "106"]
+)
+def test_a_solution_that_nothing_is_known_of_is_a_step(history: History, l2: float, tolerance: float) -> None:
+    training = LocalTraining(steps=3, learning_rate=1.0, loss=SoftmaxL2(l2=l2, row_norm=1.0))
+    revocable = Revocable(history, everybody(4, training=training))
+    revocable.solve(Solving(tolerance=tolerance))
+    assert history.integrity.verify() == []
+    history.requests.ask(["clinic-0"], BUDGET)
+    (outcome,) = revocable.forget(Scratch(), Rounds(1))
+    assert outcome.mode is Mode.EXACT
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"training": LocalTraining(3, 0.1, NetworkLoss())}, "only a softmax or logistic head"),

@@ -226,6 +226,8 @@ def test_another_training_does_not_go_on_here(reopened: Opened) -> None:
         ({"model": {"theta": np.zeros(12, dtype=np.float32)}}, "the run was started with"),
         ({"model": {"other": np.zeros(12)}}, "the run was started with"),
         ({"rounding": -1.0}, "rounding"),
+        ({"kind": RoundKind.SOLVED, "steps": (0, 0), "rounding": 1e100}, "bounded by less than 1e[+]100"),
+        ({"kind": RoundKind.STEP, "steps": (0, 0), "rounding": 1.0}, "a solver's step by nothing"),
     ],
 )
 def test_a_round_that_makes_no_sense_is_not_recorded(change: dict[str, object], message: str) -> None:

@@ -185,6 +185,9 @@ def _record(
 ) -> None:
     """Record a round: of a solution what is ``known`` to bound later leavers, of all else that nothing is."""
     recorder.record_settings(answers.settings)
+    if known and known[1] >= NO_BOUND:
+        # Nearly no L2 term, or a tolerance beyond all numbers: as good as nothing is known.
+        known = None
     kind = RoundKind.SOLVED if known else RoundKind.STEP
     count = len(answers.names)
     measured, rounding = known or (RoundMeasurement(np.zeros(count), 0.0, None), NO_BOUND if count else 0.0)
