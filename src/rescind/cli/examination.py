@@ -208,7 +208,7 @@ def _recorded(history: History) -> Iterator[Finding]:
 
 
 def _list(subject: str, verdict: Verdict, sentences: Sequence[str], fine: str) -> Iterator[Finding]:
-    """Tell what was found, or that it is fine."""
+    """Return a finding for each sentence, or that it is fine."""
     yield from (Finding(subject, verdict, sentence) for sentence in sentences)
     if not sentences:
         yield Finding(subject, "fine", fine)

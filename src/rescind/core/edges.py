@@ -173,6 +173,14 @@ class RoundEdge:
         return raised
 
 
+def solver_kind(rounding: float) -> RoundKind:
+    """Return what a solver's model is by what comes on top of its distances: a solution has a bound, a step has none.
+
+    Theory section 16.
+    """
+    return RoundKind.SOLVED if rounding < NO_BOUND else RoundKind.STEP
+
+
 def solver_edge(
     kind: RoundKind,
     clients: Clients,

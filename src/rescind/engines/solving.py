@@ -16,7 +16,7 @@ import numpy as np
 from rescind.core.aggregation import Aggregator, RoundMeasurement
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.consistency import Earlier
-from rescind.core.edges import NO_BOUND, RoundKind
+from rescind.core.edges import NO_BOUND, RoundKind, solver_kind
 from rescind.core.facts import Facts
 from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2
 from rescind.core.ridge import ridge_solution
@@ -185,10 +185,8 @@ def _record(
 ) -> None:
     """Record a round: of a solution what is ``known`` to bound later leavers, of all else that nothing is."""
     recorder.record_settings(answers.settings)
-    if known and known[1] >= NO_BOUND:
-        # Nearly no L2 term, or a tolerance beyond all numbers: as good as nothing is known.
-        known = None
-    kind = RoundKind.SOLVED if known else RoundKind.STEP
     count = len(answers.names)
     measured, rounding = known or (RoundMeasurement(np.zeros(count), 0.0, None), NO_BOUND if count else 0.0)
+    # With nearly no L2 term, or a tolerance beyond all numbers, a solution is bounded by nothing, as a step is.
+    kind = solver_kind(rounding) if known else RoundKind.STEP
     recorder.record(RoundResult(answers, model, measured, rounding, kind))

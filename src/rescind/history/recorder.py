@@ -19,7 +19,7 @@ import numpy as np
 from rescind.checkpoints.store import CheckpointStore
 from rescind.checkpoints.tensors import digest
 from rescind.core.arrays import Clients, Tensor
-from rescind.core.edges import NO_BOUND, ErasedStretch, ModelId, RoundEdge, RoundKind
+from rescind.core.edges import NO_BOUND, ErasedStretch, ModelId, RoundEdge, solver_kind
 from rescind.core.facts import DpFedAvg, Mode, PrivacyScope, Stages
 from rescind.core.rounds import RoundResult
 from rescind.core.tracker import SensitivityTracker
@@ -224,7 +224,7 @@ class Recorder:
                 raise ValueError(f"{len(names)} participants need as many {name}, not {length}")
         if any(replies.steps) is solver and names:
             raise ValueError("participants make local steps, and those who answer a solver make none")
-        if solver and (round_.kind is RoundKind.SOLVED) is not (round_.rounding < NO_BOUND):
+        if solver and round_.kind is not solver_kind(round_.rounding):
             # Read again, the round would be of the other kind.
             raise ValueError(f"a solution is bounded by less than {NO_BOUND:g}, and a solver's step by nothing")
         training = self._run.facts.training

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Clients, Floats
-from rescind.core.edges import NO_BOUND, ErasedStretch, ModelId, RoundEdge, RoundKind, solver_edge
+from rescind.core.edges import ErasedStretch, ModelId, RoundEdge, RoundKind, solver_edge, solver_kind
 from rescind.core.training import LocalTraining
 from rescind.errors import BrokenHistoryError
 from rescind.texts import is_digest
@@ -66,7 +66,7 @@ class RoundRecord:
         """What made the model; whether trained rounds are noised is the run's."""
         if not len(self.participants) or self.participants["steps"].any():
             return RoundKind.TRAINED
-        return RoundKind.SOLVED if self.rounding < NO_BOUND else RoundKind.STEP
+        return solver_kind(self.rounding)
 
     def edge(self, training: LocalTraining) -> RoundEdge:
         """Return the round as the mathematics wants it."""
