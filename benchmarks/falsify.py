@@ -31,6 +31,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing import get_context
@@ -591,15 +592,16 @@ def main() -> None:
     risk = 0.05 / (2 * cases + len(FAULTS) + 1 + 4)
     crowds, solves, lies = (QUICK_CROWDS, QUICK_SOLVES, QUICK_LIES) if chosen.quick else (CROWDS, SOLVES, LIES)
     os.environ["OMP_NUM_THREADS"] = "1"
-    with get_context("forkserver").Pool(2) as workers:
+    with ProcessPoolExecutor(2, get_context("forkserver")) as workers:
         behind = CASES + CROWDS
         indices = [*range(cases), *range(CASES, CASES + crowds), *range(behind, behind + solves)]
         tasks = [(index, chosen.data, releases, risk) for index in indices]
-        found = [each for case in progress(workers.imap(judged, tasks), "federations", len(tasks)) for each in case]
-        servers, changed = workers.map(judge_server, range(lies)), workers.map(judge_changed_data, range(lies))
-        alarms = workers.map(alarmed, [(fault, chosen.data, risk) for fault in ("no fault", *FAULTS)])
-        apps = [workers.map(judge_server_app, [(name, off) for name in SERVER_APPS], 1) for off in (False, True)]
-        powers = workers.apply(membership, ((chosen.data, 2 * releases, risk),))
+        found = [each for case in progress(workers.map(judged, tasks), "federations", len(tasks)) for each in case]
+        servers = list(workers.map(judge_server, range(lies)))
+        changed = list(workers.map(judge_changed_data, range(lies)))
+        alarms = list(workers.map(alarmed, [(fault, chosen.data, risk) for fault in ("no fault", *FAULTS)]))
+        apps = [list(workers.map(judge_server_app, [(name, off) for name in SERVER_APPS])) for off in (False, True)]
+        powers = workers.submit(membership, (chosen.data, 2 * releases, risk)).result()
     audited = [each.audited for each in found if each.audited is not None]
     finish(
         {

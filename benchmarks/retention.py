@@ -21,8 +21,8 @@ moments of the history, is steadier.
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -280,8 +280,8 @@ def main() -> None:
     given = options.parse_args()
     settings, levels = (QUICK, LEVELS[::2]) if given.quick else (SETTINGS, LEVELS)
     arguments = [(setting, given.seed, levels) for setting in settings]
-    with multiprocessing.Pool() as pool:
-        judged = list(progress(pool.imap(_judge, arguments, chunksize=1), "histories", len(arguments)))
+    with ProcessPoolExecutor() as workers:
+        judged = list(progress(workers.map(_judge, arguments), "histories", len(arguments)))
     outcomes = [outcome for several in judged for outcome in several]
     worst = {capacity: max(outcomes, key=lambda each: each.at[capacity]["extra"]) for capacity in CAPACITIES}
     names = list(outcomes[0].at[16])

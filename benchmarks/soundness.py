@@ -14,8 +14,8 @@ only: where both are forgotten as ``exact``, the released models have to be the 
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import accumulate
@@ -392,18 +392,18 @@ def main() -> None:
     chosen = options.parse_args()
     cases = chosen.cases or (60 if chosen.quick else 2000)
     arguments = [(chosen.seed, index) for index in range(cases)]
-    with multiprocessing.Pool() as pool:
-        outcomes = list(progress(pool.imap_unordered(_judge_index, arguments, chunksize=4), "federations", cases))
+    with ProcessPoolExecutor() as workers:
+        outcomes = list(progress(workers.map(_judge_index, arguments, chunksize=4), "federations", cases))
         # So many clients, so many times: the largest take minutes.
         sizes = {1000: 1} if chosen.quick else {1000: 4, 5000: 4, 10_000: 2, 30_000: 1, 100_000: 1}
         crowds = [(clients, seed) for clients, times in sizes.items() for seed in range(times)]
-        outcomes += progress(pool.imap_unordered(judge_many, crowds), "many alike", len(crowds))
-        solves = list(progress(pool.imap_unordered(judge_solve, range(20 if chosen.quick else 600)), "solves"))
-        servers = list(pool.imap_unordered(judge_server, range(2 if chosen.quick else 60)))
-        changed = list(pool.imap_unordered(judge_changed_data, range(1 if chosen.quick else 60)))
+        outcomes += progress(workers.map(judge_many, crowds), "many alike", len(crowds))
+        solves = list(progress(workers.map(judge_solve, range(20 if chosen.quick else 600)), "solves"))
+        servers = list(workers.map(judge_server, range(2 if chosen.quick else 60)))
+        changed = list(workers.map(judge_changed_data, range(1 if chosen.quick else 60)))
         # The others are a part of falsify --quick, too.
         names = list(SERVER_APPS)[-1:] if chosen.quick else list(SERVER_APPS)
-        apps = [list(pool.imap(judge_server_app, [(name, off) for name in names])) for off in (False, True)]
+        apps = [list(workers.map(judge_server_app, [(name, off) for name in names])) for off in (False, True)]
     last = [ratio for outcome in outcomes for ratio in outcome.last_ratios]
     caught: dict[Wrong | WrongSolve, int] = {
         wrong: sum(outcome.caught[wrong] for outcome in outcomes) for wrong in Wrong

@@ -14,6 +14,7 @@ import os
 import platform
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
@@ -127,13 +128,18 @@ def run(figure: str, todo: Sequence[Task], data: str | None, rows: Path) -> int:
     context.set_forkserver_preload(sorted({f"experiments.runs.{task.experiment}" for task in missing}))
     with (
         Progress(*columns, console=console, disable=not console.is_terminal) as bar,
-        context.Pool(2) as workers,
+        # A ``Pool`` that is ended with an error can wait for ever.
+        ProcessPoolExecutor(2, context) as workers,
         rows.open("a", encoding="utf-8") as file,
     ):
-        for row in bar.track(workers.imap_unordered(_made, missing), total=len(missing), description=figure):
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        made = [workers.submit(_made, task) for task in missing]
+        try:
+            for each in bar.track(as_completed(made), total=len(made), description=figure):
+                file.write(json.dumps(each.result()) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            workers.shutdown(cancel_futures=True)
     return len(missing)
 
 
