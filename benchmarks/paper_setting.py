@@ -47,7 +47,7 @@ from rescind.core.calibration import (
 from rescind.core.edges import ModelId
 from rescind.core.facts import Facts, PrivacyScope
 from rescind.core.noise import public_sigma
-from rescind.core.planning import assess
+from rescind.core.planning import assess, paper_choice
 from rescind.core.regularity import NetworkLoss, expansion
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.summary import Request
@@ -344,7 +344,8 @@ def served(case: Case, engine: Engine, history: History, leaving: Sequence[str],
     # The signature offers only what can be certified.
     request = history.requests.ask(leaving, cast(Budget, case.budget), scope=case.scope)
     federation = revocable(history, engine)
-    letter = federation.plan(PaperSifu(SIGMA), request).candidate if case.budget is CLASSIC else None
+    asked = history.timeline.requests[request - 1].request
+    letter = paper_choice(history.summary(asked.group), asked, sigma=SIGMA) if case.budget is CLASSIC else None
     (outcome,) = federation.forget(case.method, until, level=ErasureLevel.OUTPUT)
     assert outcome.restart is not None
     assert outcome.scores is not None

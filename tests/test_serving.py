@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from rescind import Exact, History, Revocable, Rounds, Sifu
+from rescind import (
+    Budget,
+    Curvature,
+    DeclaredLoss,
+    Exact,
+    History,
+    Last,
+    NetworkLoss,
+    PaperSifu,
+    Revocable,
+    Rounds,
+    Scratch,
+    Sifu,
+    Solve,
+    StrictSifu,
+)
 from rescind.audit.replay import distance
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
+from rescind.core.facts import PublicHead
+from rescind.engines.server import NoisedAverage
 from rescind.history.outcomes import Outcome
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import Branch, Entry
-from rescind.methods import Last, Solve
+from rescind.methods import Dp, FineTuning, Method
 from rescind.serving import TotalRounds, choose_method, serve
+from rescind.testing.small import TRAINING
 from tests.builders import BUDGET, everybody
 from tests.history.ledger_suite import NOW
 
@@ -60,6 +79,57 @@ def test_who_asks_meanwhile_is_served_and_the_model_taken_back(history: History)
     # Between the request and the end of forgetting nothing is there, and then what was trained without it.
     assert shelf.told[-1] == ModelId(1, 6) == history.newest
     assert set(shelf.told[1:-1]) <= {None, ModelId(1, 6)}
+
+
+NOISED = NoisedAverage(clip=0.5, denominator=10.0, noise_multiplier=2.0)
+SETTINGS: dict[str, dict[str, Any]] = {
+    "a head": {},
+    "a head with public constants": {
+        "public": PublicHead(initial_norm=0.0, parameters=21, batch=15),
+        "public_schedule": True,
+    },
+    "a network": {"training": replace(TRAINING, loss=NetworkLoss())},
+    "a network with momentum": {"training": replace(TRAINING, loss=NetworkLoss(), momentum=0.9)},
+    "a smooth loss": {"training": replace(TRAINING, loss=DeclaredLoss(Curvature(-0.1, 0.1)))},
+    "DP-FedAvg": {
+        "training": replace(TRAINING, clips_updates=True),
+        "public": NOISED.facts,
+        "public_schedule": True,
+    },
+}
+METHODS = [
+    *(Sifu(), StrictSifu(), Scratch(), Exact(), Last(), FineTuning(), Dp(), Solve()),
+    # Every sigma of the paper's Table 2, and one of the public list.
+    *(PaperSifu(0.05), PaperSifu(0.1), PaperSifu(0.25)),
+]
+HEADS = {"a head", "a head with public constants"}
+# Where a method can serve nobody; everywhere else it has to serve.
+REFUSED = {
+    "strict SIFU": SETTINGS.keys() - {"a head with public constants", "DP-FedAvg"},
+    "DP": SETTINGS.keys() - {"DP-FedAvg"},
+    "solve": SETTINGS.keys() - HEADS,
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_what_a_method_cannot_do_is_said_before_anything_is_trained_or_taken_away(
+    setting: str, method: Method, history: History
+) -> None:
+    options = SETTINGS[setting]
+    server = {"server": NOISED} if setting == "DP-FedAvg" else {}
+    federation, shelf = Revocable(history, everybody(12, **options), **server), Shelf()
+    if setting in REFUSED.get(method.name, ()):
+        with pytest.raises(ValueError, match=f"nobody can be forgotten by {method.name} here"):
+            serve(federation, Rounds(4), method, outlet=shelf)
+        assert shelf.told == []
+        assert not history.timeline.branches
+        return
+    serve(federation, Rounds(4), method, outlet=shelf)
+    history.requests.ask(["clinic-1"], Budget(10.0, 0.01))
+    serve(federation, Rounds(4), method, outlet=shelf)
+    assert len(history.outcomes()) == 1
+    assert shelf.told[-1] == history.newest
 
 
 def test_what_was_solved_to_forget_is_not_trained_on(history: History) -> None:

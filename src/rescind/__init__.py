@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rescind.history.history import History
     from rescind.history.run import Goal
     from rescind.ledger.records import ErasureLevel
-    from rescind.methods import Exact, Last, Scratch, Sifu, Solve, StrictSifu
+    from rescind.methods import Exact, Last, PaperSifu, Scratch, Sifu, Solve, StrictSifu
 
 __version__ = "0.1.0"
 
@@ -32,7 +32,7 @@ _HOMES = {
     "rescind.history.history": ("History",),
     "rescind.history.run": ("Goal",),
     "rescind.ledger.records": ("ErasureLevel", "ModelId"),
-    "rescind.methods": ("Exact", "Last", "Scratch", "Sifu", "Solve", "StrictSifu"),
+    "rescind.methods": ("Exact", "Last", "PaperSifu", "Scratch", "Sifu", "Solve", "StrictSifu"),
 }
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "LogisticL2",
     "ModelId",
     "NetworkLoss",
+    "PaperSifu",
     "Revocable",
     "Rounds",
     "Sampling",

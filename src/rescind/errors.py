@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+UNSTAGED = "a network in two stages is not trained as a whole: use solve(), and Solve() to forget"
 ROWS_NEED = "rows of a client that stays are forgotten from before its first round only, by Exact() or Solve()"
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from rescind.certificates.approvals import Approvers, check_approval, is_approved
 from rescind.checkpoints.tensors import save
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
-from rescind.core.facts import REPRODUCIBLE, Mode, PrivacyScope
+from rescind.core.facts import Mode, PrivacyScope
 from rescind.core.noise import grid_rounding
 from rescind.core.planning import Candidate, assess
 from rescind.core.sensitivity import first_joined, never_joined
@@ -28,7 +28,7 @@ from rescind.engines.server import Average, Server, check_server, draw_noise, no
 from rescind.engines.solving import check_solvable, solve
 from rescind.engines.stops import Rounds, Stop
 from rescind.engines.training import Watch, ignore, train
-from rescind.errors import ROWS_NEED, ClosedRequestError, PendingRequestError
+from rescind.errors import ROWS_NEED, UNSTAGED, ClosedRequestError, PendingRequestError
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
@@ -36,7 +36,7 @@ from rescind.history.recorder import Recorder
 from rescind.history.run import Goal
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import Branch, ErasureLevel
-from rescind.methods.method import Certifying, Method
+from rescind.methods.method import Certifying, Method, check_method
 from rescind.views.models import describe_release
 
 _AS_USUAL = Solving()
@@ -91,8 +91,7 @@ class Revocable:
             raise ValueError(f"seed is {self.seed!r}; give bytes")
         check_server(self.engine, self.server)
         # Checked up front: after training it would be too late to fix.
-        missing = [obstacle for obstacle in self.engine.facts.strict_obstacles if obstacle != REPRODUCIBLE]
-        if self.server.facts and missing:
+        if self.server.facts and (missing := self.engine.facts.strict_plan_obstacles):
             raise ValueError("DP-FedAvg is worth its noise only if it can be claimed: " + "; ".join(missing))
 
     def train(self, until: Stop) -> ModelId:
@@ -163,7 +162,7 @@ class Revocable:
                 the newest model does not know the clients of one (``forget`` settles it without a plan), or the
                 method finds no plan.
         """
-        _check_method(method)
+        check_method(method, self.engine.facts)
         if self._in_work() is not None:
             raise ValueError("a request is being served: finish it with forget, then plan")
         known = self.history.timeline.open_requests
@@ -214,7 +213,7 @@ class Revocable:
             RunMismatchError: the run that was recorded is another one.
             StillReadError: what was erased cannot be overwritten while another process reads.
         """
-        _check_method(method)
+        check_method(method, self.engine.facts)
         _check_stop(until)
         check_approval(approval)
         scores: dict[int, Scores] = {}
@@ -306,8 +305,6 @@ class Revocable:
             candidate = self._assess(method, candidate, summary, requests)
         elif candidate.mode is not Mode.HEURISTIC or candidate.sigma:
             raise ValueError(f"{method.name} does not certify, and its plan claims {candidate.mode.value}")
-        if candidate.solving is None:
-            self._check_unstaged()
         rows = [request.group for request in requests if request.scope is PrivacyScope.RECORDS]
         if any(first_joined(summary.edges, group) < candidate.node.index for group in rows):
             raise ValueError(f"{method.name} goes on from a model that knows the rows: {ROWS_NEED}")
@@ -418,7 +415,7 @@ class Revocable:
     def _check_unstaged(self) -> None:
         """Refuse to train a network in two stages as if it had one: the head is solved, with everybody."""
         if self.engine.facts.stages is not None:
-            raise ValueError("a network in two stages is not trained as a whole: use solve(), and Solve() to forget")
+            raise ValueError(UNSTAGED)
 
     def _waiting(self, recorder: Recorder, *, approval: Approvers) -> list[FiledRequest]:
         """Return the open requests; those whose clients the newest model does not know are settled here and now.
@@ -495,14 +492,6 @@ class Revocable:
             goal=self.goal,
             write_behind=self.write_behind,
         )
-
-
-def _check_method(method: object) -> None:
-    """Refuse what is no method, before anything is done."""
-    if not isinstance(method, Method):
-        raise ValueError(f"{method!r} is no method: give one such as Sifu()")
-    if not is_dataclass(method):
-        raise ValueError(f"{type(method).__name__} has to be a dataclass: its fields tell one plan from another")
 
 
 def _check_stop(until: object) -> None:

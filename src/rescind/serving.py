@@ -15,6 +15,7 @@ from rescind.certificates.approvals import Approvers, check_approval, is_approve
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Mode
+from rescind.engines.solving import check_solvable
 from rescind.engines.stops import Rounds, Stop
 from rescind.errors import PendingRequestError
 from rescind.forgetting import Revocable
@@ -26,6 +27,7 @@ from rescind.history.outcomes import Outcome
 from rescind.history.timeline import FiledRequest, Timeline
 from rescind.ledger.records import Branch, ErasureLevel
 from rescind.methods import Dp, Exact, Method, Sifu, Solve
+from rescind.methods.method import check_method
 from rescind.views.overview import find_unfinished
 
 
@@ -181,7 +183,8 @@ def serve(
 
     Raises:
         PendingRequestError: somebody whom the model knows waits, for an approval or because the rule ended it.
-        ValueError: nobody is left who could train, the head cannot be solved, or ``approval`` is no list of keys.
+        ValueError: nobody is left who could train, ``method`` can serve nobody here, the head cannot be solved, or
+            ``approval`` is no list of keys.
         LockedError: another process is writing to this run.
         RunMismatchError: the run that was recorded is another one.
     """
@@ -190,6 +193,10 @@ def serve(
     placed: ModelId | None = None
     solve = solve or federation.engine.facts.stages is not None
     chosen = method or (Solve() if solve else choose_method(federation))
+    # Before anything is trained or taken away: who asks later could not be served.
+    check_method(chosen, federation.engine.facts)
+    if isinstance(chosen, Solve):
+        check_solvable(federation.engine)
 
     def begin(plan: RecordedPlan) -> None:
         nonlocal placed

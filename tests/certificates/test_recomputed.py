@@ -114,11 +114,12 @@ def test_a_request_is_not_settled_while_the_model_knows_its_clients(federation: 
 
 
 @pytest.mark.parametrize("level", list(ErasureLevel))
+@pytest.mark.parametrize("sigma", [0.0, 2.0**-14])
 @pytest.mark.usefixtures("obedient")
 def test_going_on_from_a_model_that_knows_them_is_not_exact(
-    federation: Revocable, level: ErasureLevel, monkeypatch: pytest.MonkeyPatch
+    federation: Revocable, level: ErasureLevel, sigma: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned(monkeypatch, mode=Mode.EXACT)
+    planned(monkeypatch, mode=Mode.EXACT, sigma=sigma)
     forgotten(federation, Exact(), level)
     with pytest.raises(HistoryMismatchError, match="never to have seen them"):
         audited(federation)

@@ -192,6 +192,7 @@ def texts_of(mode: Mode, facts: Facts) -> dict[str, Any]:
         facts=describe_facts(facts, 21),
         training=describe_training(facts.training),
         frozen=None,
+        noise=None,
         rounds=None,
         solving=None,
     )

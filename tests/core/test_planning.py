@@ -154,7 +154,7 @@ def test_the_papers_rule_takes_the_last_admissible_node() -> None:
     kept = [0, 1, 2, 3, 4, 20]
     fallback = paper_choice(summary_of(wave, kept), Request(frozenset({0}), BUDGET), sigma=sigma)
     assert psi[20] > sigma * BUDGET.mu
-    assert (fallback.node.index, fallback.mode, fallback.sigma) == (0, Mode.EXACT, 0.0)
+    assert (fallback.node.index, fallback.mode, fallback.sigma) == (0, Mode.EXACT, sigma)
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.1, 0.5, 2.0])
@@ -717,7 +717,7 @@ def test_an_untouched_node_is_not_exact_where_rounds_were_drawn_again() -> None:
     redrawn = summary_of(EDGES, facts=replace(FACTS, redrawn_rounds=True))
     redrawn = replace(redrawn, kept=redrawn.kept[:13])
     chosen = paper_choice(redrawn, Request(frozenset({7}), BUDGET), sigma=1.0)
-    assert (chosen.node.index, chosen.mode, chosen.sigma) == (12, Mode.HEURISTIC, 0.0)
+    assert (chosen.node.index, chosen.mode, chosen.sigma) == (12, Mode.HEURISTIC, 1.0)
     assert "drawn again" in chosen.obstacles[0]
 
 
@@ -794,8 +794,10 @@ def test_what_a_choice_is_worth_follows_from_the_facts() -> None:
             with pytest.raises(ValueError, match="does not hide the group there"):
                 assess(summary, FIRST, node=each.node, sigma=each.sigma / 2)
         else:
-            # Noise that is not needed is not drawn.
-            assert assess(summary, FIRST, node=each.node, sigma=1.0) == each
+            # Noise that nobody needs is none of anybody's that leaves.
+            noised = assess(summary, FIRST, node=each.node, sigma=1.0)
+            assert noised == replace(each, sigma=1.0, predicted_rounds=noised.predicted_rounds)
+            assert noised.predicted_rounds > each.predicted_rounds
     strict = replace(summary, facts=STRICT_FACTS)
     for each in strict_candidates(strict, FIRST):
         assert assess(strict, FIRST, node=each.node, sigma=each.sigma, strict=True) == each

@@ -147,7 +147,7 @@ def test_a_hostile_entry_is_told_and_raises_no_claim(data: st.DataObject, made: 
             assert build_statement(history, 1).predicate.mode in (made.mode, "heuristic")
 
 
-def test_a_restart_with_noise_is_exact_of_nobody(made: Made) -> None:
+def test_a_restart_that_hides_somebody_is_exact_of_nobody(made: Made) -> None:
     plan = next(entry for entry in made.entries if entry.kind == "plan")
     write(made, plan.sequence, change(plan, ("candidate", "mode", "name"), "EXACT"))
     with History(made.folder, create=False) as history:

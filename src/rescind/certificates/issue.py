@@ -230,12 +230,16 @@ def _drawn(parameters: int, noise: Noise | None, rounds: NoisedRounds | None) ->
 
 
 def _noise(history: History, timeline: Timeline, outcome: Outcome) -> Noise | None:
-    if not outcome.noise or outcome.basis is None:
+    if outcome.basis is None:
+        return None
+    # What hides these clients, or has nobody to hide.
+    sigma = outcome.noise or (0.0 if outcome.basis.branch.hidden else outcome.basis.branch.sigma)
+    if not sigma:
         return None
     known = timeline.branches
     cut = branch_exits(known, ModelId(outcome.basis.branch.number - 1, 0))
     return Noise(
-        sigma=outcome.noise,
+        sigma=sigma,
         grid=history.run.grid,
         source=NOISE_SOURCE if history.run.facts.secret_noise else SEED,
         earlier=sum(known[model_id.branch].sigma > 0 for model_id in cut),

@@ -179,7 +179,7 @@ def verify(
             unchecked.append("which body the model has, and how many anchors trained it: give the history")
     if predicate.rounds is not None and not _took_part_as_stated(statement, history):
         unchecked.append("how often the forgotten clients took part: the numbers behind that are erased or not here")
-    noised = predicate.noise is not None
+    noised = predicate.noise is not None and predicate.guarantee is not None
     own = _own_annex(history, statement) if history is not None and (noised or annex is not None) else None
     if noised and not _is_enough(statement, own):
         unchecked.append("that the noise is enough for what it hides: the numbers behind that are erased or not here")
@@ -461,14 +461,12 @@ def _wrong_guarantee(predicate: Predicate) -> Iterator[str]:
 def _wrong_noise(predicate: Predicate, mode: Mode) -> Iterator[str]:
     if mode in (Mode.STRICT, Mode.INSTANCE) and predicate.noise is None and predicate.rounds is None:
         yield f"the mode {mode.value} without noise cannot be"
-    if mode is Mode.EXACT and predicate.noise is not None:
-        yield "what is exact needs no noise"
     if mode in (Mode.EXACT, Mode.HEURISTIC) and predicate.rounds is not None:
         yield f"noise in every round does not belong to the mode {mode.value}"
     if predicate.noise is not None:
-        if not is_public_sigma(predicate.noise.sigma):
+        if mode in (Mode.STRICT, Mode.INSTANCE) and not is_public_sigma(predicate.noise.sigma):
             yield f"its noise, {predicate.noise.sigma!r}, is not on the public list"
-        sources = (NOISE_SOURCE, SEED) if mode is Mode.HEURISTIC else (NOISE_SOURCE,)
+        sources = (NOISE_SOURCE, SEED) if mode in (Mode.HEURISTIC, Mode.EXACT) else (NOISE_SOURCE,)
         if predicate.noise.grid != GRID or predicate.noise.source not in sources:
             yield "its noise lies on another grid, or comes from somewhere else, than a certificate allows"
     stated = predicate.rounds

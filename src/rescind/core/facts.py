@@ -324,6 +324,11 @@ class Facts:
         return obstacles + self._unknown_rounding
 
     @property
+    def strict_plan_obstacles(self) -> tuple[str, ...]:
+        """Why there is no strict plan; one is made, for experiments, where only the noise can be drawn again."""
+        return tuple(obstacle for obstacle in self.strict_obstacles if obstacle != REPRODUCIBLE)
+
+    @property
     def contradictions(self) -> tuple[str, ...]:
         """What was recorded against the run's own declarations; DP-FedAvg rests on fixed settings, not on training.
 

@@ -34,7 +34,7 @@ _NOT_EXACT = (
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A way to forget: restart at ``node`` with noise ``sigma``, 0 where none is needed.
+    """A way to forget: restart at ``node`` with noise ``sigma``, 0 where none is added.
 
     ``rechecked`` names the earlier groups that lose their own noise at this node and are hidden by this one, within
     what was promised to them; ``releases_mu`` is the mu of all separate releases together, for the group that has
@@ -127,6 +127,8 @@ def cheapest(offered: Sequence[Candidate]) -> Candidate:
 def paper_choice(summary: Summary, *requests: Request, sigma: float) -> Candidate:
     """Choose as the paper does: a fixed ``sigma``, the last kept node whose sensitivity is at most Psi*.
 
+    The noise is added there even where nobody has to be hidden.
+
     Paper: Algorithm 2, Algorithm 3, Eq. (11), (12) and (18). Theory section 12.
     """
     positive("sigma", sigma)
@@ -171,7 +173,7 @@ def assess(summary: Summary, *requests: Request, node: Node, sigma: float, stric
 
 def _check_strict(summary: Summary, requests: Sequence[Request]) -> None:
     """Refuse a strict plan, whoever made it, where the facts or an earlier plan do not carry one."""
-    obstacles = tuple(obstacle for obstacle in summary.facts.strict_obstacles if obstacle != REPRODUCIBLE)
+    obstacles = summary.facts.strict_plan_obstacles
     obstacles += _classic_budgets([*requests, *(earlier.request for earlier in summary.owed)])
     if not all(earlier.public_plan for earlier in summary.owed):
         obstacles += ("an earlier request was served by a plan that looked at data",)
@@ -377,17 +379,16 @@ def _candidate(
         obstacles = () if summary.facts.secret_noise else (REPRODUCIBLE,)
     else:
         obstacles = summary.facts.obstacles + _classic_budgets([debt.request for debt in hidden]) + noise_obstacles
-    noise = sigma if hidden else 0.0
     # A number of rounds that data decided is one more constant that only an instance takes as given.
     whatever_the_data = strict and summary.facts.public_rounds
     proven = Mode.EXACT if not hidden else Mode.STRICT if whatever_the_data else Mode.INSTANCE
     return Candidate(
         node=node,
-        sigma=noise,
+        sigma=sigma,
         mode=Mode.HEURISTIC if obstacles else proven,
         rechecked=tuple(debt.group for debt in hidden if debt.until < math.inf),
         releases_mu=max((debt.releases_mu for debt in hidden), default=0.0),
-        predicted_rounds=predicted_rounds(curve, node.index, noise, summary.parameters),
+        predicted_rounds=predicted_rounds(curve, node.index, sigma, summary.parameters),
         obstacles=obstacles,
         declared=summary.facts.training.declared if hidden and not strict else (),
         weakened=()

@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rescind.core.edges import ModelId
-from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
 from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError
@@ -180,10 +179,6 @@ class RecordedPlan:
     public_plan: bool
     method: str = ""
     seen: int = 0
-
-    def __post_init__(self) -> None:
-        if self.candidate.sigma and self.candidate.mode is Mode.EXACT:
-            raise ValueError("what begins with noise is exact of nobody")
 
     @property
     def parent(self) -> ModelId:

@@ -237,6 +237,8 @@ def find_obligations(timeline: Timeline) -> tuple[Obligation, ...]:
         # Where every round was noised, whoever took part in none before the restart is hidden by nothing either.
         took_part = dict(zip(branch.requests, branch.participations, strict=False))
         all_hidden = set(branch.hidden)
+        if all_hidden and plan.candidate.mode is Mode.EXACT:
+            raise BrokenHistoryError(f"branch {branch.number} hides somebody, and its plan says exact")
         for number in branch.requests:
             request, hidden = requests[number], number in all_hidden
             noise = branch.number if hidden else None

@@ -401,8 +401,8 @@ class Recorder:
         if hidden and plan.candidate.mode is Mode.EXACT:
             raise ValueError(f"the plan of request {numbers} says exact, and {parent} knows clients that are to go")
         noised_rounds = isinstance(self._run.facts.public, DpFedAvg) and plan.public_plan
-        if bool(hidden) != bool(branch.sigma) and not (heuristic or noised_rounds):
-            raise ValueError(f"at {parent} there are {len(hidden)} requests to hide, and sigma is {branch.sigma:g}")
+        if hidden and not (branch.sigma or heuristic or noised_rounds):
+            raise ValueError(f"at {parent} there are {len(hidden)} requests to hide, and no noise hides them")
 
     def record_end_by_data(self, *, solved: bool = False) -> None:
         """Record, once a branch, that a rule which looks at data decides when its training ends.

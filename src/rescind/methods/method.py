@@ -11,9 +11,10 @@ from abc import ABC, abstractmethod
 from dataclasses import Field, fields, is_dataclass
 from typing import Any, ClassVar
 
-from rescind.core.facts import Mode
+from rescind.core.facts import Facts, Mode
 from rescind.core.planning import Candidate
 from rescind.core.summary import Node, Request, Summary
+from rescind.errors import UNSTAGED
 
 
 class Method(ABC):
@@ -24,6 +25,17 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
+
+    def obstacles(self, facts: Facts) -> tuple[str, ...]:
+        """Return why no request of such a run can be served in this way; it is asked before the run trains.
+
+        Args:
+            facts: what is known of the training.
+
+        Returns:
+            the reasons; none if requests can be served.
+        """
+        return () if facts.stages is None else (UNSTAGED,)
 
     @abstractmethod
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
@@ -47,6 +59,24 @@ class Method(ABC):
         options: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
         made_with = [f"{option.name}={getattr(self, option.name)!r}" for option in options]
         return f"{self.name} ({', '.join(made_with)})" if made_with else self.name
+
+
+def check_method(method: object, facts: Facts) -> None:
+    """Refuse a method that can serve no request of such a run.
+
+    Args:
+        method: how to forget.
+        facts: what is known of the training.
+
+    Raises:
+        ValueError: it is no method, no dataclass, or cannot serve.
+    """
+    if not isinstance(method, Method):
+        raise ValueError(f"{method!r} is no method: give one such as Sifu()")
+    if reasons := method.obstacles(facts):
+        raise ValueError(f"nobody can be forgotten by {method.name} here: {'; '.join(reasons)}")
+    if not is_dataclass(method):
+        raise ValueError(f"{type(method).__name__} has to be a dataclass: its fields tell one plan from another")
 
 
 class Certifying(Method):

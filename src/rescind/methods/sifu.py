@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rescind.core._checks import positive
+from rescind.core.facts import Facts
+from rescind.core.noise import public_sigma, sigma_limits
 from rescind.core.planning import Candidate, candidates, cheapest, paper_choice, strict_candidates
 from rescind.core.summary import Request, Summary
 from rescind.methods.method import Certifying
@@ -49,6 +51,17 @@ class StrictSifu(Certifying):
     name: ClassVar[str] = "strict SIFU"
     public_plan: ClassVar[bool] = True
 
+    def obstacles(self, facts: Facts) -> tuple[str, ...]:
+        """Return what keeps a bound from holding for every data set.
+
+        Args:
+            facts: what is known of the training.
+
+        Returns:
+            the reasons; none if there can be a strict plan.
+        """
+        return facts.strict_plan_obstacles
+
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
         """Choose the candidate that public quantities say is cheapest.
 
@@ -69,15 +82,17 @@ class StrictSifu(Certifying):
 class PaperSifu(Certifying):
     """The paper's rule: the noise is fixed beforehand, the last kept node that it hides the group at is taken.
 
+    The noise is added at every restart, also where nobody has to be hidden; of that restart ``exact`` stays true.
+
     To the paper's letter it goes with B = 1 (``NetworkLoss``), a ``ClassicBudget`` and ``PrivacyScope.INDIVIDUAL``,
-    by which a group's sensitivity is its largest client's: that proves nothing, and is called ``heuristic``. So is a
-    ``sigma`` that is not on the public list (``public_sigma``); it can be planned with, and drawn with a seed only.
+    by which a group's sensitivity is its largest client's: that proves nothing, and is called ``heuristic``.
 
     Attributes:
-        sigma: the noise.
+        sigma: the noise. Secret noise is rounded up to the public list (0.05 to 0.0625, 0.1 to 0.125), and that is
+            what is planned and recorded; noise from a seed is drawn as it is, and is ``heuristic`` off the list.
 
     Raises:
-        ValueError: ``sigma`` is not a finite number above 0.
+        ValueError: ``sigma`` is not a number above 0, or larger than noise can be drawn.
 
     Paper: Algorithm 2 (IFU) for the first request, Algorithm 3 (SIFU). Theory section 12.
     """
@@ -87,6 +102,8 @@ class PaperSifu(Certifying):
 
     def __post_init__(self) -> None:
         positive("sigma", self.sigma)
+        if self.sigma > (largest := sigma_limits()[1]):
+            raise ValueError(f"sigma is {self.sigma!r}; noise can be drawn up to {largest:g}")
 
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
         """Take the last node whose sensitivity is at most Psi*.
@@ -101,4 +118,7 @@ class PaperSifu(Certifying):
         Raises:
             ValueError: there is no request, or a client of one took part in no round.
         """
-        return paper_choice(summary, *requests, sigma=self.sigma)
+        sigma = self.sigma
+        if summary.facts.secret_noise:
+            sigma = public_sigma(max(sigma, sigma_limits(summary.grid)[0]))
+        return paper_choice(summary, *requests, sigma=sigma)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from rescind.core.facts import Facts
 from rescind.core.planning import Candidate
 from rescind.core.regularity import SquaredL2
 from rescind.core.solver import Solving
 from rescind.core.summary import Request, Summary
 from rescind.methods.exact import Exact
-from rescind.methods.method import Certifying
+from rescind.methods.method import Certifying, check_method
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,17 @@ class Solve(Certifying):
     solving: Solving = field(default_factory=Solving)
     name: ClassVar[str] = "solve"
 
+    def obstacles(self, facts: Facts) -> tuple[str, ...]:
+        """Return why the model cannot be solved.
+
+        Args:
+            facts: what is known of the training.
+
+        Returns:
+            the reasons; none if it can.
+        """
+        return tuple(f"this model cannot be solved: {reason}" for reason in facts.solving_obstacles)
+
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
         """Take the last candidate that needs no noise, and solve from there.
 
@@ -39,8 +51,7 @@ class Solve(Certifying):
         Raises:
             ValueError: the model cannot be solved, there is no request, or a client of one took part in no round.
         """
-        if obstacles := summary.facts.solving_obstacles:
-            raise ValueError(f"this model cannot be solved: {'; '.join(obstacles)}")
+        check_method(self, summary.facts)
         rounds = self.solving.expected_rounds(summary.head_parameters or summary.parameters)
         if isinstance(summary.facts.head_loss, SquaredL2):
             rounds = 1.0

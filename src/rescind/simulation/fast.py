@@ -36,7 +36,7 @@ _Kind = TypeVar("_Kind")
 
 def fast(model: Model, examples: Examples, training: LocalTraining) -> Trainer:
     """Return the fastest trainer that there is for a model."""
-    if isinstance(model, SoftmaxHead):
+    if isinstance(model, SoftmaxHead) and not training.momentum:
         return _Head(model, examples, training)
     if isinstance(model, Network):
         return _Network(model, examples, training)
@@ -228,6 +228,7 @@ class _Network:
         """Make all steps on examples (K, participants, b)."""
         _, many, count = rows.shape
         parameters = [_stacked(key, tensor, many).requires_grad_() for key, tensor in start.items()]
+        velocities = [torch.zeros_like(parameter) for parameter in parameters]
         for chosen in rows:
             # (b, participants, channels, height, width), of which the second and the third become one.
             images = self._examples.features[chosen.T][..., : self._seen, : self._seen].flatten(1, 2)
@@ -237,8 +238,9 @@ class _Network:
             loss = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum") / count
             gradients = torch.autograd.grad(loss, parameters)
             with torch.no_grad():
-                for parameter, gradient in zip(parameters, gradients, strict=True):
-                    parameter.sub_(gradient, alpha=self._training.learning_rate)
+                for parameter, velocity, gradient in zip(parameters, velocities, gradients, strict=True):
+                    velocity.mul_(self._training.momentum).add_(gradient)
+                    parameter.sub_(velocity, alpha=self._training.learning_rate)
         return parameters
 
 

@@ -31,7 +31,7 @@ def l2_of(training: LocalTraining) -> float:
 
 
 class Loop:
-    """Plain SGD on the batch mean of the cross entropy and (lambda/2) ||theta||^2, over all parameters."""
+    """SGD on the batch mean of the cross entropy and (lambda/2) ||theta||^2, over all parameters."""
 
     def __init__(self, model: Model, examples: Examples, training: LocalTraining) -> None:
         self._examples = examples
@@ -50,7 +50,10 @@ class Loop:
         self._module.load_state_dict(start)
         # Weight decay is the gradient of the L2 term, of every parameter and of the bias too.
         optimizer = torch.optim.SGD(
-            self._module.parameters(), lr=self._training.learning_rate, weight_decay=l2_of(self._training)
+            self._module.parameters(),
+            lr=self._training.learning_rate,
+            momentum=self._training.momentum,
+            weight_decay=l2_of(self._training),
         )
         for step in range(self._training.steps):
             rows = slice(None) if batches is None else batches[step]

@@ -13,7 +13,7 @@ import torch
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Facts, PublicHead, Sampling, Source, Sources
-from rescind.core.regularity import LogisticL2, NetworkLoss, SoftmaxL2
+from rescind.core.regularity import DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2
 from rescind.core.sums import Wanted
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Answers, Doubt, Replies
@@ -87,8 +87,9 @@ class Simulation:
             refusals.append("secret has to be bytes, and not empty: take secrets.token_bytes(32)")
         if refusals:
             raise ValueError("; ".join(refusals))
-        # Of a trainer of one's own nobody here knows what it does.
-        source = Source.EXECUTED if trainer in (fast, Loop) else Source.DECLARED
+        # Nobody here knows what a trainer of one's own does, nor how a declared loss rounds.
+        ours = trainer in (fast, Loop) and not isinstance(training.loss, DeclaredLoss)
+        source = Source.EXECUTED if ours else Source.DECLARED
         self._facts = Facts(
             training=training,
             sampling=sampling,
@@ -318,7 +319,7 @@ def _not_executed(training: LocalTraining, model: Model) -> Iterator[str]:
     """Say what of a training would not be done, or not as it says."""
     if training.optimizer.lower() != "sgd":
         yield f"the optimizer is {training.optimizer!r}, and only 'sgd' is executed"
-    for name in ("momentum", "proximal", "weight_decay", "server_momentum"):
+    for name in ("proximal", "weight_decay", "server_momentum"):
         if getattr(training, name):
             yield f"{name} is {getattr(training, name):g} and is not executed: set it to 0"
     if training.clips_gradients:
@@ -333,11 +334,12 @@ def _not_executed(training: LocalTraining, model: Model) -> Iterator[str]:
         yield f"the precision is {training.precision!r}: use float32 or float64"
     # The exact type, as a loss that is derived from one of these is another loss.
     heads: dict[type, type] = {SoftmaxHead: SoftmaxL2, LogisticHead: LogisticL2}
-    wanted = heads.get(type(model), NetworkLoss)
-    if type(training.loss) is not wanted:
+    # Of the cross entropy without an L2 term nothing is known, or what is declared.
+    executed = [*([heads[type(model)]] if type(model) in heads else []), NetworkLoss, DeclaredLoss]
+    if type(training.loss) not in executed:
         yield (
             f"the loss is {type(training.loss).__name__}, but what is executed for a {type(model).__name__} "
-            f"is that of {wanted.__name__}"
+            f"is that of {' or '.join(loss.__name__ for loss in executed)}"
         )
 
 

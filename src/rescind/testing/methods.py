@@ -105,7 +105,7 @@ class MethodConformance:
                     )
                     assert method.why in candidate.obstacles
                 # Noise that can be drawn again hides nobody.
-                elif candidate.sigma:
+                elif outcome.noise:
                     assert candidate.mode is Mode.HEURISTIC
 
     def test_the_forgotten_never_train_again(self, method: Method, make_revocable: MakeRevocable) -> None:
