@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -342,7 +342,7 @@ def ratios(found: Distances) -> dict[str, float]:
 def served(case: Case, engine: Engine, history: History, leaving: Sequence[str], until: Accuracy) -> dict[str, Any]:
     """Serve the request and read what would be signed."""
     # The signature offers only what can be certified.
-    request = history.requests.ask(leaving, cast(Budget, case.budget), scope=case.scope)
+    request = history.requests.ask(leaving, case.budget, scope=case.scope)
     federation = revocable(history, engine)
     asked = history.timeline.requests[request - 1].request
     letter = paper_choice(history.summary(asked.group), asked, sigma=SIGMA) if case.budget is CLASSIC else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,7 @@ def certify(
     """
     with open_existing(history) as opened:
         from rescind.certificates.annex import build_annex as annex_of
+        from rescind.certificates.conditional import find_condition
         from rescind.certificates.files import LONGEST_EVIDENCE, check_verifies, read_evidence, read_signed, sign_for
         from rescind.certificates.issue import build_statement
         from rescind.certificates.keys import load_signer
@@ -48,6 +50,7 @@ def certify(
         with show_progress("looking up what may be claimed"):
             statement = build_statement(opened, number, head=head, model_id=model_id, evidence=measured)
             private = annex_of(opened, statement) if annex else None
+            condition = find_condition(opened, statement)
         own = load_signer(key, passphrase())
         content = sign_for(output, statement, own)
         secret = sign_for(annex, private, own) if annex and private else None
@@ -59,7 +62,7 @@ def certify(
             warn_if_packed(annex)
         output.write_bytes(content)
     predicate = statement.predicate
-    result = {
+    result: dict[str, object] = {
         "request": number,
         "model": predicate.model,
         "mode": predicate.mode,
@@ -67,6 +70,9 @@ def certify(
         "file": str(output),
     }
     words = [f"{predicate.title} for model {predicate.model}: {output}"]
+    if condition is not None:
+        result["condition"] = asdict(condition) | {"scope": condition.scope.value}
+        words += [*predicate.reasons, str(condition)]
     if again is not None:
         words.append(
             "It was there already and is signed once more, as it stood; for another model choose another --output."

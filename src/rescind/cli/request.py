@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
     from rescind.history.history import History
     from rescind.history.timeline import FiledRequest
 
+
+class Scope(Enum):
+    """Whose removal a request hides."""
+
+    INDIVIDUAL = "individual"
+    GROUP = "group"
+
+
 app = typer.Typer(
     help="Requests to be forgotten: add one, list them, extend one, take one back.", no_args_is_help=True
 )
@@ -37,8 +46,14 @@ def add(
     records: Annotated[
         bool, typer.Option("--records", help="Some of their rows go, which they name themselves; they stay.")
     ] = False,
+    scope: Annotated[
+        Scope, typer.Option(help="Whose removal is hidden: each client's alone, or that of all who ask here.")
+    ] = Scope.GROUP,
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
+    classic: Annotated[
+        bool, typer.Option("--classic", help="The paper's noise formula; it proves nothing, so you get a report.")
+    ] = False,
     receipt: Annotated[
         list[Path] | None,
         typer.Option(help="A new file for the receipt; once for each CLIENT, in their order. For that client alone."),
@@ -49,15 +64,19 @@ def add(
 
     Example: rescind request add hospital-history switzerland --epsilon 5 --receipt switzerland.json
     Example: rescind request add hospital-history hungary --records
+    Example: rescind request add hospital-history hungary --scope individual --epsilon 10 --delta 0.01 --classic
     """
     with open_existing(history) as opened:
-        from rescind.core.calibration import Budget
+        from rescind.core.calibration import Budget, ClassicBudget
         from rescind.core.facts import PrivacyScope
 
+        if records and classic:
+            raise ValueError("rows are forgotten without noise: leave out --classic")
         files = _receipt_files(list(dict.fromkeys(clients)), receipt or [])
         groups = {client: opened.participants.find([client]) for client in files}
-        scope = PrivacyScope.RECORDS if records else PrivacyScope.GROUP
-        number = opened.requests.ask(clients, Budget(epsilon, delta), scope=scope)
+        hidden = PrivacyScope.RECORDS if records else PrivacyScope(scope.value)
+        budget = ClassicBudget(epsilon, delta) if classic else Budget(epsilon, delta)
+        number = opened.requests.ask(clients, budget, scope=hidden)
         result, words = _hand_out(opened, number, list(dict.fromkeys(clients)), groups, files)
     show(result, words, as_json)
 

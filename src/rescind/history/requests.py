@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from rescind.core.calibration import Budget
+from rescind.core.calibration import Budget, ClassicBudget
 from rescind.core.edges import ModelId, sorted_group
 from rescind.core.facts import PrivacyScope
 from rescind.core.summary import Request
@@ -59,7 +59,7 @@ class Requests:
     def ask(
         self,
         names: Sequence[str],
-        budget: Budget,
+        budget: Budget | ClassicBudget,
         *,
         scope: PrivacyScope = PrivacyScope.GROUP,
         releases: int = 1,
@@ -70,7 +70,7 @@ class Requests:
 
         Args:
             names: the clients' names or labels.
-            budget: the (epsilon, delta) that the request asks for.
+            budget: the (epsilon, delta) that the request asks for; by a ``ClassicBudget`` nothing is proven.
             scope: whose removal is hidden.
             releases: how many releases the budget is for.
             deadline: when the request has to be served, with a time zone, a year from now at most. None means a month
