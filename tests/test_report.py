@@ -259,6 +259,7 @@ def test_an_officer_finds_every_answer_on_the_page(mode: str) -> None:
         assert "Epsilon is " in answer(page, "What is promised?")
     else:
         assert ("the best attack is a guess" in tells) is (mode == "exact")
+        assert ("given what is listed as taken as constants" in tells) is (mode == "exact")
         assert ("do not count this as forgotten" in enough) is (mode == "heuristic")
     assert "listed as still there below" in answer(page, "What is left of the forgotten?")
     assert "nothing signed was given" in answer(page, "What was not checked?")

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, FedProx
 
 import rescind.flower
@@ -24,6 +25,7 @@ from rescind.history.events import SettingsTold
 from rescind.simulation import Shard
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, TRAINING, federation
+from tests.builders import rounds_of
 
 CLINICS = federation(6).shards
 LEAVER = "clinic-5"
@@ -174,6 +176,65 @@ def test_what_other_code_does_to_the_strategy_reaches_no_message(history: Histor
     predicate = released(history, strategy, 0, told, evaluate_fn=change)
     assert len(list(history.timeline.of(SettingsTold))) == 1
     assert on_the_servers_word(predicate) == "checked by the server"
+
+
+class Reaching:
+    """Combines metrics, and asks for other weights once somebody's loss is high."""
+
+    strategy: FedAvg
+
+    def combine(self, contents: list[RecordDict], _weighted_by: str) -> MetricRecord:
+        worst = max(float(content["metrics"]["loss"]) for content in contents)  # type: ignore[arg-type]
+        if worst > 5:
+            self.strategy.weighted_by_key, self.strategy.configrecord_key = "other", "others"
+        return MetricRecord({"loss": worst})
+
+
+@pytest.mark.parametrize("derived", [False, True])
+def test_a_function_for_metrics_does_not_decide_whose_reply_is_used(history: History, *, derived: bool) -> None:
+    inner = head_app(CLINICS)
+    app = ClientApp()
+    app.query()(rescind.flower.identify)
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        reply, name = inner(msg, context), str(context.node_config["client-id"])
+        told = reply.content["metrics"]
+        assert isinstance(told, MetricRecord)
+        # By another number of rows in one round than in the next a client is rejected.
+        (settings,) = msg.content.config_records.values()
+        other = 1 if name == "clinic-0" else settings["server-round"]
+        values = {"loss": 9.0 if name == LEAVER else 1.0, "other": other}
+        reply.content["metrics"] = MetricRecord({**told, **values})
+        return reply
+
+    class Derived(FedAvg):
+        pass
+
+    reaching = Reaching()
+    chosen = (Derived if derived else FedAvg)(
+        fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1, train_metrics_aggr_fn=reaching.combine
+    )
+    reaching.strategy = chosen
+    rescind.flower.run(Recorded(chosen, history, training=TRAINING), on_grid(app, CLINICS), head(), 4)
+    assert [len(made.clients) for made in rounds_of(history)] == [len(CLINICS)] * 4
+    # Whoever derives a strategy can change what it writes, and that is recorded.
+    assert (len(list(history.timeline.of(SettingsTold))) > 1) is derived
+
+
+def test_code_of_the_clients_own_is_not_told_what_follows_from_all_models(history: History) -> None:
+    seen, inner = list[object](), network_app(CLINICS)
+    app = ClientApp()
+    app.query()(rescind.flower.identify)
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        (config,) = msg.content.config_records.values()
+        seen.append(config["rescind.head"])
+        return inner(msg, context)
+
+    rescind.flower.run(Recorded(plain(), history), on_grid(app, CLINICS), network(), 3)
+    assert set(seen) == {"0" * 64}
 
 
 def test_settings_by_the_round_are_fixed_beforehand_and_known_to_be(history: History) -> None:

@@ -20,13 +20,14 @@ from aiobotocore.session import AioSession
 from fsspec.registry import _registry
 
 from rescind.checkpoints import tensors as format_
-from rescind.checkpoints.store import MemoryStore, open_store
+from rescind.checkpoints.store import MemoryStore
 from rescind.errors import (
     DamagedCheckpointError,
     HistoryError,
     MissingCheckpointError,
     UnsafePermissionsError,
 )
+from rescind.history.locations import open_store
 
 MODEL = {"weight": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.array([np.nan, -1])}
 OTHER = {"weight": np.ones(3)}
@@ -443,7 +444,8 @@ class TestFolder:
 WRITER = """
 import os, sys, time
 import numpy as np
-from rescind.checkpoints.store import MemoryStore, open_store
+from rescind.checkpoints.store import MemoryStore
+from rescind.history.locations import open_store
 
 address, endpoint, place = sys.argv[1:]
 options = {"client_kwargs": {"endpoint_url": endpoint}} if endpoint else None

@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any
 
 from rescind.checkpoints.tensors import SeekableFile, StoredTensor, chunks, read
 from rescind.errors import DamagedCheckpointError, MissingCheckpointError
@@ -24,30 +23,6 @@ from rescind.texts import is_digest
 
 SUFFIX = ".safetensors"
 UNFINISHED = ".unfinished-"
-
-
-def open_store(
-    address: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
-) -> CheckpointStore:
-    """Return the store at a place: a folder's path or ``s3://bucket/prefix``.
-
-    Keys and endpoint of S3 come from where s3fs looks (environment, fsspec's configuration) or from
-    ``storage_options``. Other places are refused, because how to erase there is not known.
-    """
-    text = os.fspath(address)
-    protocol, separator, rest = text.partition("://")
-    if isinstance(address, str) and separator and protocol in ("s3", "s3a"):
-        # Not every place needs what it imports.
-        from rescind.checkpoints.bucket import BucketStore
-
-        return BucketStore(text, storage_options or {})
-    if storage_options:
-        raise ValueError(f"storage_options are for s3:// addresses, not for {text}")
-    if isinstance(address, os.PathLike) or not separator:
-        return FolderStore(Path(os.path.abspath(text)))
-    if protocol == "file":
-        return FolderStore(Path(os.path.abspath(rest)))
-    raise ValueError(f"{text} is no place for checkpoints: use a folder or s3://bucket/prefix")
 
 
 class CheckpointStore(ABC):

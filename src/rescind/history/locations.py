@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from rescind.checkpoints.store import CheckpointStore, open_store
+from rescind.checkpoints.store import CheckpointStore, FolderStore
 from rescind.errors import HistoryError, IncompleteHistoryError, NoHistoryError
 from rescind.history.tampering import UNREADABLE, find_name_problems, find_number_problems
 from rescind.history.timeline import Timeline
@@ -38,6 +39,30 @@ def open_stores(
     ledger = _open_or_create(locate_ledger(address, run, secret, create=create), create=create)
     place = locate(ledger)
     return ledger, open_store(f"{place}/checkpoints"), open_store(f"{place}/objects")
+
+
+def open_store(
+    address: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+) -> CheckpointStore:
+    """Return the store at a place: a folder's path or ``s3://bucket/prefix``.
+
+    Keys and endpoint of S3 come from where s3fs looks (environment, fsspec's configuration) or from
+    ``storage_options``. Other places are refused, because how to erase there is not known.
+    """
+    text = os.fspath(address)
+    protocol, separator, rest = text.partition("://")
+    if isinstance(address, str) and separator and protocol in ("s3", "s3a"):
+        # Not every place needs what it imports.
+        from rescind.checkpoints.bucket import BucketStore
+
+        return BucketStore(text, storage_options or {})
+    if storage_options:
+        raise ValueError(f"storage_options are for s3:// addresses, not for {text}")
+    if isinstance(address, os.PathLike) or not separator:
+        return FolderStore(Path(os.path.abspath(text)))
+    if protocol == "file":
+        return FolderStore(Path(os.path.abspath(rest)))
+    raise ValueError(f"{text} is no place for checkpoints: use a folder or s3://bucket/prefix")
 
 
 def upgrade_history(

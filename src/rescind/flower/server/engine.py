@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import FedAvg, Strategy
 
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
@@ -99,7 +99,7 @@ class FlowerEngine:
     total: TotalRounds | None = None
     train_metrics: dict[int, MetricRecord] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
-    _strategy: Strategy | None = None
+    _copies: tuple[Strategy, FedAvg] | None = None
     # The branch, and whether it is its head that is solved after a body was trained.
     _line: tuple[int, bool] = (-1, False)
     _weights: dict[str, float] = field(default_factory=dict)
@@ -117,9 +117,7 @@ class FlowerEngine:
     @property
     def strategy(self) -> Strategy:
         """The copy of the strategy that writes the newest branch's messages."""
-        if self._strategy is None:
-            self._strategy = lift_limits(self.recorded.strategy)
-        return self._strategy
+        return self._copy()[0]
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -159,15 +157,17 @@ class FlowerEngine:
     def train(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Replies:
         """Send the model to the named clients, and return what comes back from them and passes every check."""
         done = self._ask(model, model_id, names)
-        mean, reach = find_average(self.strategy), self._reach(model)
+        # Not from a copy: what its functions do to it must not decide whose reply is used.
+        weighted_by, reach = self.recorded.mean.weighted_by_key, self._reach(model)
         own = {name: model[name] for name in self.trained}
 
         def check(_: str, content: RecordDict, expected: Expected) -> Reply:
             return check_reply(content, expected, own, self.frozen, reach)
 
-        accepted = dict(self._sort_out(done, check, mean.weighted_by_key))
+        accepted = dict(self._sort_out(done, check, weighted_by))
         self._accepted = [(done.answers[name], reply) for name, reply in accepted.items()]
-        metrics = self._combined(mean.train_metrics_aggr_fn, {name: done.answers[name] for name in accepted})
+        combine = self._copy()[1].train_metrics_aggr_fn
+        metrics = self._combined(combine, {name: done.answers[name] for name in accepted})
         if metrics is not None:
             self.train_metrics[self.server_round(model_id)] = metrics
         examples = np.array([reply.rows for reply in accepted.values()], dtype=np.float64)
@@ -262,7 +262,7 @@ class FlowerEngine:
     ) -> MetricRecord | None:
         """Let as many clients evaluate a model as the strategy would sample; combine what they tell as it does."""
         mean = self.recorded.mean
-        combine = find_average(self.strategy).evaluate_metrics_aggr_fn
+        combine = self._copy()[1].evaluate_metrics_aggr_fn
         size = max(int(len(present) * mean.fraction_evaluate), mean.min_evaluate_nodes)
         names = draw(self.secret, model_id, present, size=size)
         replies = self._evaluated(model, names, {"server-round": self.server_round(model_id)})
@@ -274,7 +274,7 @@ class FlowerEngine:
 
     def begin_line(self) -> None:
         """Forget all that was kept of a line of training: it may follow the leaver, as may who was silent when."""
-        self._strategy, self._backoff, self._evaluating = None, Backoff(), Backoff()
+        self._copies, self._backoff, self._evaluating = None, Backoff(), Backoff()
         self.nodes.forget_silences()
 
     def filter_grid(self, names: Sequence[str]) -> FilteredGrid:
@@ -298,6 +298,17 @@ class FlowerEngine:
 
     # One step each
 
+    def _copy(self) -> tuple[Strategy, FedAvg]:
+        """Return the newest branch's copies: of the strategy, and of the FedAvg whose functions combine metrics.
+
+        These functions are the user's own. Of a strategy of Flower's own they get another copy, as whoever reaches
+        the one that writes can change what it sends.
+        """
+        if self._copies is None:
+            writing, mean = lift_limits(self.recorded.strategy), self.recorded.mean
+            self._copies = writing, copy.deepcopy(mean) if self.recorded.is_plain else find_average(writing)
+        return self._copies
+
     def _ask(
         self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], **question: Any
     ) -> _Exchange:
@@ -306,7 +317,7 @@ class FlowerEngine:
         line = model_id.branch, bool(question and self.facts.stages)
         if line != self._line:
             # Whoever leaves out rows since has another weight, and who trains a body may do so with fewer rows.
-            self._line, self._strategy, self._weights = line, None, {}
+            self._line, self._copies, self._weights = line, None, {}
         # Else the last round's messages would be held while this one's come in.
         self._accepted = []
         self._backoff.begin_turn()
@@ -381,13 +392,15 @@ class FlowerEngine:
     ) -> dict[str, Instructions]:
         """Return what each client is told; ``question`` is what differs where a head is solved."""
         history = self.recorded.history
+        # It follows from all models, the leaver's too, and code of the clients' own has no use for it.
+        witnessed = self.recorded.helper or bool(question)
         usual = Instructions(
             training=self.facts.training,
             trained=self.trained,
             batch=self.facts.batch or 0,
             seed=b"",
             model_id=model_id,
-            head=history.head,
+            head=history.head if witnessed else bytes(32),
             masked=self.recorded.options.masked,
         )
         general, removals = replace(usual, **question), history.participants.removals(names)
