@@ -280,7 +280,7 @@ def _needed(node: Node, position: int, owed: list[_Debt]) -> float:
     bounds = [(float(debt.sensitivities[position]), debt.request) for debt in owed if debt.at(node)]
     if not all(math.isfinite(bound) for bound, _ in bounds):
         return math.inf
-    return max((smallest_sigma(bound, request) for bound, request in bounds), default=0.0)
+    return max((smallest_sigma(bound, request.mu) for bound, request in bounds), default=0.0)
 
 
 def _within_releases(node: Node, owed: list[_Debt]) -> bool:
