@@ -138,8 +138,8 @@ def normalised(rows: Trace) -> Trace:
 def classic() -> dict[str, float]:
     """Tell what the classic formula's noise is worth for a client that is exactly Psi* away."""
     return {
-        "threshold": sensitivity_threshold(SIGMA, CLASSIC),
-        "exact_threshold": sensitivity_threshold(SIGMA, EXACT),
+        "threshold": sensitivity_threshold(SIGMA, CLASSIC.mu),
+        "exact_threshold": sensitivity_threshold(SIGMA, EXACT.mu),
         "mu": CLASSIC.mu,
         "exact_mu": EXACT.mu,
         "delta": CLASSIC.reached_delta,
@@ -232,7 +232,7 @@ def compared(engine: Simulation, history: History, leaving: Sequence[str], marks
 
 
 def thresholds() -> tuple[float, float]:
-    return sensitivity_threshold(SIGMA, CLASSIC), sensitivity_threshold(SIGMA, EXACT)
+    return sensitivity_threshold(SIGMA, CLASSIC.mu), sensitivity_threshold(SIGMA, EXACT.mu)
 
 
 def promise(title: str, found: Distances, at: int) -> dict[str, Any]:
@@ -254,7 +254,7 @@ def promise(title: str, found: Distances, at: int) -> dict[str, Any]:
         "epsilon_joint": epsilon(joint),
         "epsilon_alpha_joint": epsilon(found.alpha_joint[at]),
         "power_alpha_joint": attack_power(found.alpha_joint[at] / SIGMA, 0.001),
-        "sigma_for_joint": smallest_sigma(joint, EXACT),
+        "sigma_for_joint": smallest_sigma(joint, EXACT.mu),
     }
 
 

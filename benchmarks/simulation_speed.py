@@ -23,9 +23,8 @@ from rescind.core.training import LocalTraining
 from rescind.engines.engine import Replies
 from rescind.engines.heads import train_head_on
 from rescind.simulation import Federation, Network, Shard, Simulation, SoftmaxHead
-from rescind.simulation.fast import fast
-from rescind.simulation.loop import Loop
 from rescind.simulation.models import Model
+from rescind.simulation.trainers import Loop, fast
 
 PARTICIPANTS = 10
 EXAMPLES = 100

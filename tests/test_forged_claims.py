@@ -21,7 +21,7 @@ from rescind.ledger.records import ErasureLevel
 from rescind.methods import Last
 from rescind.methods.method import Certifying, Heuristic
 from rescind.simulation import Simulation
-from rescind.simulation.loop import Loop
+from rescind.simulation.trainers import Loop
 from rescind.testing.small import TRAINING
 from tests.builders import everybody
 

@@ -13,9 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from experiments.data import heart
-from rescind.core.newton import NewtonSearch, newton_step
-from rescind.core.quasi_newton import Bound
 from rescind.core.regularity import LogisticL2, SoftmaxL2
+from rescind.core.searches import Bound, NewtonSearch, newton_step
 from rescind.core.solver import Solver, advance, begin, choose
 from rescind.core.sums import Sums, Wanted, add_up, flatten, unflatten
 from rescind.engines.heads import clip_rows, sum_head

@@ -77,7 +77,7 @@ def curves(history: History) -> Callable[[Axes], None]:
     path = history.lineage(group=clients)
     values = client_sensitivities(path.edges, clients, range(len(path.edges) + 1))
     kept = sorted(path.index[place] for place in history.ledger.kept())
-    threshold = sensitivity_threshold(SIGMA, BUDGET)
+    threshold = sensitivity_threshold(SIGMA, BUDGET.mu)
 
     def draw(axes: Axes) -> None:
         for at, (name, colour) in enumerate(zip(names, (BLUE, ORANGE, GREEN, PURPLE), strict=True)):

@@ -48,10 +48,9 @@ from rescind.engines.heads import sum_ridge
 from rescind.engines.seeds import toss_coin
 from rescind.engines.server import average
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
-from rescind.simulation.fast import channels_last
 from rescind.simulation.federation import Examples
-from rescind.simulation.loop import Batches, Tensors
 from rescind.simulation.models import Model
+from rescind.simulation.trainers import Batches, Tensors, channels_last
 
 Labels: TypeAlias = NDArray[np.int64]
 

@@ -23,6 +23,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "rescind.certificates.verification": ("verify",),
     "rescind.core.calibration": ("Budget",),
+    "rescind.core.edges": ("ModelId",),
     "rescind.core.facts": ("Facts", "Sampling"),
     "rescind.core.regularity": ("Curvature", "DeclaredLoss", "LogisticL2", "NetworkLoss", "SoftmaxL2"),
     "rescind.core.training": ("LocalTraining",),
@@ -31,7 +32,7 @@ _HOMES = {
     "rescind.forgetting": ("Revocable",),
     "rescind.history.history": ("History",),
     "rescind.history.run": ("Goal",),
-    "rescind.ledger.records": ("ErasureLevel", "ModelId"),
+    "rescind.ledger.records": ("ErasureLevel",),
     "rescind.methods": ("Exact", "Last", "PaperSifu", "Scratch", "Sifu", "Solve", "StrictSifu"),
 }
 

@@ -13,8 +13,7 @@ from rescind.engines.seeds import client_seed, random_stream, toss_coin
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.simulation import Federation, Network, Shard, Simulation, SoftmaxHead
-from rescind.simulation.fast import fast
-from rescind.simulation.loop import Loop
+from rescind.simulation.trainers import Loop, fast
 from rescind.testing.engines import EngineConformance, relative_difference, train
 from tests.builders import entries_of, rounds_of
 
@@ -114,7 +113,7 @@ def test_the_fast_head_agrees_with_the_loop_for_any_l2_term(loss):
 
 @pytest.mark.parametrize("batch", [None, 8])
 def test_many_participants_are_trained_in_portions(batch, monkeypatch):
-    monkeypatch.setattr("rescind.simulation.fast._TOGETHER", 2)
+    monkeypatch.setattr("rescind.simulation.trainers._TOGETHER", 2)
     slow, quick = (train(head((10, 9, 12, 3, 10), batch=batch, trainer=each), 5) for each in (Loop, fast))
     assert relative_difference(slow, quick) <= 1e-10
 
@@ -140,7 +139,7 @@ def test_momentum_begins_anew_in_every_round(make):
 
 @pytest.mark.parametrize(("name", "limit"), [("_TOGETHER", 2), ("_NUMBERS", 100_000), ("_NUMBERS", 1)])
 def test_many_networks_are_trained_in_portions(name, limit, monkeypatch):
-    monkeypatch.setattr(f"rescind.simulation.fast.{name}", limit)
+    monkeypatch.setattr(f"rescind.simulation.trainers.{name}", limit)
     slow, quick = (train(network((6, 9, 6, 6, 9), trainer=each), 5) for each in (Loop, fast))
     assert relative_difference(slow, quick) <= 1e-10
 

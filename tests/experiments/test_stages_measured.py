@@ -13,7 +13,7 @@ from experiments.runs import staged
 from rescind import LocalTraining, NetworkLoss
 from rescind.simulation import Federation, Shard
 from rescind.simulation.federation import examples
-from rescind.simulation.loop import Loop
+from rescind.simulation.trainers import Loop
 
 CONFIGURATION: dict[str, Any] = {
     "width": 2,

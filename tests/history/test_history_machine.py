@@ -25,7 +25,6 @@ from rescind.core.rounds import Replies, RoundResult
 from rescind.core.sensitivity import first_joined
 from rescind.core.summary import Node, Request
 from rescind.history import recorder as recorders
-from rescind.history.bounds import Bounds
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import find_obligations
@@ -105,8 +104,7 @@ class Histories(RuleBasedStateMachine):
             history.recording(FACTS, START, **SETTINGS) as recorder,  # type: ignore[arg-type]
         ):
             result = act(recorder)
-            live = Bounds(recorder._tracker, recorder._retention, recorder._index, recorder._joined, recorder._erased)
-            assert flat_bounds(live) == flat_bounds(bounds_of(history, kept=False))
+            assert flat_bounds(recorder._bounds) == flat_bounds(bounds_of(history, kept=False))
             if self.cut_off:
                 raise CutOffError
         return result

@@ -317,7 +317,7 @@ def test_who_was_forgotten_does_not_come_back_before_the_erasure(history: Histor
 def test_an_erasure_that_has_to_wait_is_not_called_done(
     history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rescind.ledger.databases._PATIENCE", 0.2)
+    monkeypatch.setattr("rescind.ledger.databases._LOCK_TIMEOUT", 0.2)
     trained(history, 4)
     restarted(history, [name(0)], ModelId(0, 3))
     plan = history.plan_erasure()

@@ -635,7 +635,7 @@ def test_erased_values_are_in_no_byte_of_the_store(home):
 
 
 def test_compacting_says_when_a_reader_is_in_the_way(home, monkeypatch):
-    monkeypatch.setattr(databases, "_PATIENCE", 0.2)
+    monkeypatch.setattr(databases, "_LOCK_TIMEOUT", 0.2)
     with closing(home.open(create=True)) as ledger, closing(home.open()) as other:
         for number in range(3):
             ledger.append("kind", {"number": number}, NOW)

@@ -1,6 +1,7 @@
 """The operator's annex: what a certificate may not tell, because it was computed from the leaver's data.
 
 Sigma times the realised mu is Psi, so an annex is kept private; whoever may see it can check the certificate by it.
+Of the same numbers a report's reader is told what would hold if nothing spoke against it; no certificate states that.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -16,8 +18,9 @@ from rescind.certificates.errors import AnnexMismatchError
 from rescind.certificates.issue import deletion_digest, deletion_log
 from rescind.certificates.models import find_path
 from rescind.certificates.predicate import STATEMENT_TYPE, Count, Digest, InToto, Part, Sha256, Statement, Words
+from rescind.core.calibration import reached_epsilon
 from rescind.core.edges import ModelId
-from rescind.core.facts import Mode
+from rescind.core.facts import Mode, PrivacyScope
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.strict import strict_sensitivity
 from rescind.history.codec import decode, encode
@@ -31,6 +34,11 @@ ANNEX_TYPE: Final = "urn:rescind:annex-of-the-operator:1"
 TITLE = "Annex of the operator. Keep it private: it tells about the data of the forgotten clients"
 _NO_NOISE = "no noise of this restart has to hide these clients"
 _ERASED = "the numbers that it was computed from are erased, as they should be"
+_HIDDEN = {
+    PrivacyScope.INDIVIDUAL: "each of the clients alone",
+    PrivacyScope.GROUP: "the clients together",
+    PrivacyScope.SEQUENCE: "everybody forgotten so far together",
+}
 
 NotNegative = Annotated[float, Field(ge=0)]
 Number = Annotated[int, Field(ge=0, lt=2**63)]
@@ -98,6 +106,32 @@ class Annex(InToto):
     subject: tuple[CertificateSubject]
     predicate_type: Literal["urn:rescind:annex-of-the-operator:1"] = Field(alias="predicateType")
     predicate: AnnexPredicate
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What noise would promise if the bound held that it was chosen by.
+
+    Attributes:
+        epsilon: what the noise would reach, at ``delta``.
+        delta: the delta that was asked for.
+        sigma: the noise.
+        sensitivity: what it has to hide by that bound (Psi); None where the numbers for it are erased.
+        scope: whose removal would be hidden.
+    """
+
+    epsilon: float
+    delta: float
+    sigma: float
+    sensitivity: float | None
+    scope: PrivacyScope
+
+    def __str__(self) -> str:
+        psi = "" if self.sensitivity is None else f" (Psi {self.sensitivity:.4g})"
+        return (
+            f"If none of these reasons were true, noise of {self.sigma:g} would hide {_HIDDEN[self.scope]}{psi} "
+            f"within epsilon {self.epsilon:.4g} and delta {self.delta:g}. That is a condition and no claim."
+        )
 
 
 def build_annex(history: History, certificate: Statement) -> Annex:
@@ -172,6 +206,34 @@ def is_same_annex(annex: Annex, expected: Annex) -> bool:
         erased = told.restart.model_copy(update={"hidden": None, "unknown": _ERASED})
         annex = annex.model_copy(update={"predicate": told.model_copy(update={"restart": erased})})
     return annex == expected
+
+
+def find_condition(history: History, report: Statement) -> Condition | None:
+    """Return what a report's noise would promise if its reasons against a claim were not there.
+
+    Args:
+        history: where the request was served.
+        report: what the history says of it.
+
+    Returns:
+        the condition; None for a certificate, or where no noise was to hide anybody.
+    """
+    if report.predicate.mode != Mode.HEURISTIC.value:
+        return None
+    timeline = history.timeline_at(bytes.fromhex(report.subject[1].digest.sha256))
+    outcome = outcome_of(timeline, report.predicate.request)
+    if not outcome.noise:
+        return None
+    restart, request = build_annex(history, report).predicate.restart, outcome.asked.request
+    hidden = None if restart is None else restart.hidden
+    mu = request.mu if hidden is None else hidden.mu
+    return Condition(
+        epsilon=reached_epsilon(mu, request.budget.delta),
+        delta=request.budget.delta,
+        sigma=outcome.noise,
+        sensitivity=None if hidden is None else hidden.sensitivity,
+        scope=request.scope,
+    )
 
 
 def _subject(certificate: Statement) -> CertificateSubject:

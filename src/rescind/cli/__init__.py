@@ -9,18 +9,15 @@ import typer
 from rescind import __version__
 from rescind.cli import (
     certify,
-    clients,
     decide,
     demo,
     doctor,
-    doubts,
     erase,
     init,
     key,
     leave,
     preview,
     publish,
-    readmit,
     report,
     request,
     status,
@@ -54,15 +51,15 @@ def main(
 app.command("demo")(demo.demo)
 app.command("init")(init.init)
 app.command("status")(status.status)
-app.command("clients")(clients.clients)
+app.command("clients")(status.clients)
 app.add_typer(request.app, name="request")
 app.command("leave")(leave.leave)
 app.command("preview")(preview.preview)
 app.command("approve")(decide.approve)
 app.command("refuse")(decide.refuse)
-app.command("doubts")(doubts.doubts)
+app.command("doubts")(decide.doubts)
 app.command("erase")(erase.erase)
-app.command("readmit")(readmit.readmit)
+app.command("readmit")(decide.readmit)
 app.add_typer(key.app, name="key")
 app.command("certify")(certify.certify)
 app.command("verify")(verify.verify)

@@ -32,7 +32,7 @@ def certify(
     """
     with open_existing(history) as opened:
         from rescind.certificates.annex import build_annex as annex_of
-        from rescind.certificates.conditional import find_condition
+        from rescind.certificates.annex import find_condition
         from rescind.certificates.files import LONGEST_EVIDENCE, check_verifies, read_evidence, read_signed, sign_for
         from rescind.certificates.issue import build_statement
         from rescind.certificates.keys import load_signer

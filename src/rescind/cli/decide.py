@@ -1,4 +1,4 @@
-"""``rescind approve`` and ``rescind refuse``: a named person decides on a request before it is served."""
+"""What a person decides: ``rescind approve`` and ``refuse`` a request, ``doubts`` to lift, whom to ``readmit``."""
 
 from __future__ import annotations
 
@@ -72,6 +72,71 @@ def refuse(
     show({"request": number, "state": "refused", "by": by, "reason": reason}, words, as_json)
 
 
+def doubts(
+    history: Location,
+    lift: Annotated[
+        str | None, typer.Option(metavar="REASON", help="Why the declared training is right; it is recorded.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what was recorded against the run's declarations, and lift doubts about the training, with a reason.
+
+    While a doubt stands nothing with noise is certified. That a server recorded something else than the mean is a
+    fact, and cannot be lifted. Example: rescind doubts hospital-history --lift "an old app; updated"
+    """
+    with open_existing(history) as opened:
+        lifted = opened.lift_doubts(lift) if lift is not None else ()
+        all_doubts = opened.timeline.doubts
+        not_means = opened.timeline.missed_means
+    result = {
+        "doubts": [
+            {
+                "model": doubt.model_id.name,
+                "time": doubt.time,
+                "reason": doubt.reason,
+                "lifted": doubt.answer or None,
+            }
+            for doubt in all_doubts
+        ],
+        "not_means": [model_id.name for model_id in not_means],
+        "lifted_now": len(lifted),
+    }
+    words = [
+        *((str(doubt.model_id), doubt.time[:10], doubt.reason, _answered(doubt.answer)) for doubt in all_doubts),
+        *(
+            (str(model_id), "is not the mean of its round's replies, nor may later ones be", "a fact")
+            for model_id in not_means
+        ),
+        *(
+            [f"Lifted {len(lifted)} doubt(s), on your word. Plans made before have to be made again."]
+            if lifted
+            else []
+        ),
+    ]
+    show(result, words or ["Nothing is doubted."], as_json)
+
+
+def readmit(
+    history: Location,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the forgotten client was called.")],
+    reason: Annotated[
+        str, typer.Option(help="Why, without its name; it is recorded for good, and no erasure reaches it.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Let a forgotten client take part again, as a new one; until then it is refused by name, label and key.
+
+    Models that are recorded later may know its data again: its request is not certified of them.
+    Example: rescind readmit hospital-history switzerland --reason "a new contract, signed today"
+    """
+    with open_existing(history) as opened:
+        clients = opened.participants.readmit(name, reason)
+    words = [f"{name} may take part again, as a new client. Its request is certified of earlier models only."]
+    if len(clients) > 1:
+        words.append(f"So may whoever shared a name or a label with it: {len(clients)} pseudonyms in all.")
+    show({"readmitted": list(clients), "reason": reason}, words, as_json)
+
+
 def _describe(history: History, plan: RecordedPlan) -> str:
     """Say in one sentence what a plan does, and what retraining would cost."""
     from rescind.history.lineage import branch_exits
@@ -86,3 +151,7 @@ def _describe(history: History, plan: RecordedPlan) -> str:
         f"the claim is {candidate.mode.value}. The model at hand took {sum(place.round for place in exits)} rounds "
         "from the start."
     )
+
+
+def _answered(answer: str) -> str:
+    return f"lifted: {answer}" if answer else "stands"

@@ -27,7 +27,7 @@ _LEAVING = "clinic-7"
 _ROUNDS = 20
 
 
-def demo() -> None:
+def demo(context: typer.Context) -> None:
     """Show a federation that forgets: train, leave, forget, certify, verify, in under a minute and with nothing else.
 
     It is written into a new folder, named at the end; delete it when you have seen enough. Example: rescind demo
@@ -35,11 +35,11 @@ def demo() -> None:
     with report_errors():
         folder = tempfile.mkdtemp(prefix="rescind-demo-")
         with chdir(folder):
-            _show_all()
+            _show_all(context)
         typer.echo(f"\nAll of it is in {folder}: look around, and delete it when you have seen enough.")
 
 
-def _show_all() -> None:
+def _show_all(context: typer.Context) -> None:
     from rescind import History, Revocable, Rounds, Solve
     from rescind.engines.clinics import Clinics
 
@@ -53,9 +53,9 @@ def _show_all() -> None:
         federation.train(Rounds(_ROUNDS))
         _tell_accuracy(everybody, history.model(history.newest))
         _tell(f"{_LEAVING} leaves, and asks to be forgotten. What would that take?")
-        _run("preview", "history", _LEAVING)
+        _run(context, "preview", "history", _LEAVING)
         _tell("It is recorded, with a deadline.")
-        _run("request", "add", "history", _LEAVING)
+        _run(context, "request", "add", "history", _LEAVING)
         _tell(
             "The next run serves it: the model is made anew, without that clinic, and what is stored of it is erased."
         )
@@ -73,15 +73,15 @@ def _show_all() -> None:
     # The key ends with the demonstration: nobody is to know its passphrase.
     os.environ["RESCIND_PASSPHRASE"] = secrets.token_hex(16)
     _tell("The operator signs what was done and what may be claimed.")
-    _run("key", "new", "operator.key")
-    _run("certify", "history", "1", "--key", "operator.key")
+    _run(context, "key", "new", "operator.key")
+    _run(context, "certify", "history", "1", "--key", "operator.key")
     _tell("An auditor checks it, with three files and nothing else of the federation.")
-    _run("verify", "certificate.json", "--key", "operator.key.pub", "--model", "model.safetensors")
+    _run(context, "verify", "certificate.json", "--key", "operator.key.pub", "--model", "model.safetensors")
     if find_spec("matplotlib") is None:
         typer.echo('\nWith pip install "rescind[report]" there is a page for the data protection officer, too.')
         return
     _tell("A page for the data protection officer, to be opened in a browser.")
-    _run("report", "history", "--certificate", "certificate.json", "--key", "operator.key.pub")
+    _run(context, "report", "history", "--certificate", "certificate.json", "--key", "operator.key.pub")
 
 
 def _tell(sentence: str) -> None:
@@ -92,9 +92,7 @@ def _tell_accuracy(clinics: Clinics, model: Mapping[str, Tensor]) -> None:
     typer.echo(f"  It diagnoses {clinics.test_accuracy(model):.0%} of new patients correctly.")
 
 
-def _run(*words: str) -> None:
+def _run(context: typer.Context, *words: str) -> None:
     """Show a command, and run it."""
-    from rescind.cli import app
-
     typer.echo(f"$ rescind {shlex.join(words)}")
-    app(words, standalone_mode=False)
+    context.find_root().command.main(words, standalone_mode=False)

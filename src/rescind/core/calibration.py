@@ -11,12 +11,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 # Its parts load when they are used: every message starts a process at a Flower client, which needs none of them.
 import scipy
 
-from rescind.core._checks import not_negative, within
+from rescind.core._checks import not_negative, positive, within
 
 _UNIT_ROUNDOFF = 2.0**-53
 _SQRT_2 = math.sqrt(2.0)
@@ -24,17 +23,6 @@ _SQRT_2 = math.sqrt(2.0)
 # The range on which the tests hold the inverses against independent implementations.
 EPSILON_RANGE = (1e-3, 800.0)
 DELTA_RANGE = (1e-12, 0.5)
-
-
-class AllowsMu(Protocol):
-    """Whatever says which shift, in units of sigma, it allows: a ``Budget``, or the paper's ``ClassicBudget``.
-
-    Theory section 9.
-    """
-
-    @property
-    def mu(self) -> float:
-        """The largest shift allowed (mu*)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,42 +167,44 @@ def reached_epsilon(mu: float, delta: float) -> float:
     return _nudged(root, +1, lambda epsilon: log_delta(epsilon, mu) <= target)
 
 
-def smallest_sigma(sensitivity: float, budget: AllowsMu) -> float:
+def smallest_sigma(sensitivity: float, mu: float) -> float:
     """Return the smallest noise that hides a distance within a budget, rounded up.
 
     Args:
         sensitivity: the distance of the two models (Psi), at least 0.
-        budget: the guarantee that is asked for.
+        mu: the largest shift, in units of sigma, that the budget allows (mu*), above 0.
 
     Returns:
         the standard deviation of the noise (sigma).
 
     Raises:
-        ValueError: ``sensitivity`` is negative or not finite.
+        ValueError: an argument is out of its range.
 
     Paper: Theorem 2, with the exact formula instead of the classic one. Theory section 9.
     """
     not_negative("sensitivity", sensitivity)
-    return math.nextafter(sensitivity / budget.mu, math.inf) if sensitivity else 0.0
+    positive("mu", mu)
+    return math.nextafter(sensitivity / mu, math.inf) if sensitivity else 0.0
 
 
-def sensitivity_threshold(sigma: float, budget: AllowsMu) -> float:
+def sensitivity_threshold(sigma: float, mu: float) -> float:
     """Return the largest sensitivity that noise hides within a budget, rounded down (Psi*).
 
     Args:
         sigma: the standard deviation of the noise, at least 0.
-        budget: the guarantee that is asked for.
+        mu: the largest shift, in units of sigma, that the budget allows (mu*), above 0.
 
     Returns:
         the sensitivity.
 
     Raises:
-        ValueError: ``sigma`` is negative or not finite.
+        ValueError: an argument is out of its range.
 
     Paper: Eq. (11), with the exact formula instead of the classic one. Theory section 9.
     """
     not_negative("sigma", sigma)
-    return math.nextafter(sigma * budget.mu, 0.0)
+    positive("mu", mu)
+    return math.nextafter(sigma * mu, 0.0)
 
 
 def attack_power(mu: float, false_positive_rate: float) -> float:

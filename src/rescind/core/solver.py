@@ -21,9 +21,15 @@ import numpy as np
 
 from rescind.core._checks import not_negative, positive
 from rescind.core.arrays import Floats
-from rescind.core.newton import NewtonSearch, newton_step
-from rescind.core.quasi_newton import Bound, QuasiNewtonSearch, quasi_newton_begin, quasi_newton_step
 from rescind.core.regularity import LogisticL2, SoftmaxL2
+from rescind.core.searches import (
+    Bound,
+    NewtonSearch,
+    QuasiNewtonSearch,
+    newton_step,
+    quasi_newton_begin,
+    quasi_newton_step,
+)
 from rescind.core.sums import BLOCK, Sums, Wanted, logit_spread
 
 # A start is left for the model 0 if its loss is higher by more than this part.

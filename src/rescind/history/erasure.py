@@ -277,8 +277,8 @@ def _remaining(path: Lineage, origin: int, forgotten: Clients) -> tuple[NDArray[
     for edge in path.edges:
         tracker.record(edge)
         if isinstance(edge, RoundEdge) and len(edge.clients):
-            model_ids = np.searchsorted(everybody, edge.clients)
-            measured[model_ids] = np.maximum(measured[model_ids], edge.weights / edge.weights.sum())
+            positions = np.searchsorted(everybody, edge.clients)
+            measured[positions] = np.maximum(measured[positions], edge.weights / edge.weights.sum())
             common = common and bool(edge.factors.min() == edge.factors.max())
         elif isinstance(edge, ErasedStretch):
             known[np.searchsorted(everybody, edge.clients)] = edge.largest_weights

@@ -88,25 +88,29 @@ class AnchorsNamed:
 
 
 @dataclass(frozen=True, slots=True)
-class BodyTrained:
-    """The body of a network in two stages is whole; ``clients`` are the anchors who took part in its rounds."""
+class OfModel:
+    """What is told of one model, and of the round that made it, if one did."""
 
     branch: int
     round: int
-    clients: tuple[int, ...]
 
     @property
     def model_id(self) -> ModelId:
-        """The first model that has it."""
+        """The name of the model."""
         return ModelId(self.branch, self.round)
 
 
 @dataclass(frozen=True, slots=True)
-class RepliesRejected:
+class BodyTrained(OfModel):
+    """The body of a network in two stages is whole from this model on; ``clients`` are the anchors of its rounds."""
+
+    clients: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RepliesRejected(OfModel):
     """No use was made of some replies of a round: of whose, and why."""
 
-    branch: int
-    round: int
     rejected: tuple[tuple[int, str], ...]
 
 
@@ -232,40 +236,30 @@ class EndByData:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadSolved:
+class HeadSolved(OfModel):
     """A solve of a branch's head ended with the solution, the model of this round; else its rounds were used up."""
-
-    branch: int
-    round: int
 
 
 @dataclass(frozen=True, slots=True)
-class SettingsTold:
+class SettingsTold(OfModel):
     """What clients are told beside a model, from the round that makes this one on; ``digest`` stands for it.
 
     Neither the round's number nor what our helper is told is part of it.
     """
 
-    branch: int
-    round: int
     digest: str
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingDoubted:
+class TrainingDoubted(OfModel):
     """The replies of a round contradict the declared training."""
 
-    branch: int
-    round: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class MeanMissed:
+class MeanMissed(OfModel):
     """A model is not the mean that the training says it is."""
-
-    branch: int
-    round: int
 
 
 @dataclass(frozen=True, slots=True)

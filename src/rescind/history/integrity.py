@@ -222,10 +222,10 @@ def find_file_problems(ledger: Ledger, models: CheckpointStore, objects: Checkpo
     needed = set(ledger.kept().values()), set(ledger.objects().values())
     erased = any(deletion.completed for deletion in timeline.deletions)
     for (store, present), digests in zip(files, needed, strict=True):
-        strays = [digest for digest in present - digests if erased and digest in store]
-        if strays:
+        unused = [digest for digest in present - digests if erased and digest in store]
+        if unused:
             yield (
-                f"nothing refers to {len(strays)} files in {store.address}, {min(strays)} for one: somebody put them "
+                f"nothing refers to {len(unused)} files in {store.address}, {min(unused)} for one: somebody put them "
                 "there, or a writer was killed; the next run removes them"
             )
     yield from _find_body_problems(timeline, ledger.kept(), models)

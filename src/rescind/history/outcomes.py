@@ -194,11 +194,11 @@ def _find_back_before(timeline: Timeline, filed: FiledRequest) -> Iterator[str]:
 class _Against:
     """What a journal holds against the run's declarations, whenever it was recorded.
 
-    ``noise`` are reasons why no noise proves anything, ``strays`` models that are not the mean they should be.
+    ``noise`` are reasons why no noise proves anything, ``missed_means`` models that are not the mean they should be.
     """
 
     noise: tuple[str, ...]
-    strays: tuple[ModelId, ...]
+    missed_means: tuple[ModelId, ...]
 
     @classmethod
     def of(cls, timeline: Timeline) -> Self:
@@ -217,7 +217,7 @@ class _Against:
             return self.noise if mode is not Mode.HEURISTIC else ()
         # A server that did not average may also have kept something of the forgotten.
         since = asked.branch or 0
-        return (NOT_AVERAGED,) if any(model_id.branch >= since for model_id in self.strays) else ()
+        return (NOT_AVERAGED,) if any(model_id.branch >= since for model_id in self.missed_means) else ()
 
 
 def find_obligations(timeline: Timeline) -> tuple[Obligation, ...]:

@@ -22,7 +22,6 @@ from rescind.core.arrays import Clients, Tensor
 from rescind.core.edges import NO_BOUND, ErasedStretch, ModelId, RoundEdge, solver_kind
 from rescind.core.facts import DpFedAvg, Mode, PrivacyScope, Stages
 from rescind.core.rounds import RoundResult
-from rescind.core.tracker import SensitivityTracker
 from rescind.errors import ROWS_NEED, ForgottenClientError, HistoryError, StalePlanError
 from rescind.history.bounds import Bounds, keep_bounds, read_bounds
 from rescind.history.erasure import Eraser, free_names
@@ -41,7 +40,7 @@ from rescind.history.events import (
 from rescind.history.journal import Journal
 from rescind.history.lineage import find_body, lineage_of, start_edge
 from rescind.history.restarts import are_unknown, check_all_open, check_open, hidden_at, participations_at
-from rescind.history.retention import Retention, exact_places, exact_rounds, exact_shares, public_schedule
+from rescind.history.retention import exact_places, exact_rounds, exact_shares, public_schedule
 from rescind.history.run import Run, describe_model
 from rescind.history.timeline import Timeline, newest_model
 from rescind.ledger.commitments import KEY_BYTES
@@ -77,9 +76,7 @@ class Recorder:
         self._kept: dict[ModelId, str]
         self._gone: frozenset[int]
         self._usable: bool
-        self._index: dict[ModelId, int]
-        self._tracker: SensitivityTracker
-        self._retention: Retention
+        self._bounds: Bounds
         self._share: int
         self._set_aside: frozenset[int]
         self._anchors: frozenset[int]
@@ -89,9 +86,6 @@ class Recorder:
         self._body: ModelId | None
         # Whether the newest model is one that a solve made, as far as this recorder knows.
         self._solving: bool
-        self._joined: int
-        self._erased: int
-        self._bounds_kept: int
         self._reload()
 
     @property
@@ -144,7 +138,7 @@ class Recorder:
         self.finish_writing()
         known = self._ledger.pseudonyms(names)
         clients = [name for name in names if name in known]
-        joined = self._tracker.knows(np.array([known[name] for name in clients], dtype=np.int64))
+        joined = self._bounds.tracker.knows(np.array([known[name] for name in clients], dtype=np.int64))
         return [name for name, is_known in zip(clients, joined.tolist(), strict=True) if is_known]
 
     def model(self) -> dict[str, Tensor]:
@@ -156,7 +150,7 @@ class Recorder:
         """Return Psi of clients that are known, at the newest model."""
         self.finish_writing()
         known = self._ledger.pseudonyms(names)
-        return [self._tracker.sensitivity(known[name]) for name in names]
+        return [self._bounds.tracker.sensitivity(known[name]) for name in names]
 
     def record(self, round_: RoundResult, *, behind: bool = False) -> None:
         """Record a round; what people call its clients is written before, and they are recognised by it later.
@@ -254,13 +248,13 @@ class Recorder:
             secrets.token_bytes(KEY_BYTES),
         )
         self._usable = False
-        self._tracker.record(edge)
-        self._index[model_id] = self._tracker.last_node
+        self._bounds.tracker.record(edge)
+        self._bounds.index[model_id] = self._bounds.tracker.last_node
         released = self._observed(edge, model_id, solver=solver or not len(names))
         reasons = dict(zip(unused.tolist(), replies.rejected.values(), strict=True))
         self._ledger.commit_round(record, self._journal.now(), released, reasons, resumed=self._resumed)
         self._newest, self._resumed = model_id, False
-        self._joined += bool(len(names))
+        self._bounds = replace(self._bounds, joined=self._bounds.joined + bool(len(names)))
         self._solving = solver or (self._solving and not len(names))
         self._kept[model_id] = record.model
         self._let_go(released)
@@ -277,7 +271,7 @@ class Recorder:
 
     def _body_rounds_left(self) -> int:
         stages = self._run.facts.stages
-        return stages.body_rounds_left(self._joined) if stages and self._body is None else 0
+        return stages.body_rounds_left(self._bounds.joined) if stages and self._body is None else 0
 
     def _introduce(self, names: Sequence[str], labels: Mapping[str, str]) -> Clients:
         """Return the clients' pseudonyms; who is new gets one, and what people call them is written down."""
@@ -337,8 +331,8 @@ class Recorder:
         """
         self._check_usable()
         self._check_model(model)
-        if parent not in self._kept or parent not in self._index:
-            on_line = ", ".join(str(model_id) for model_id in sorted(self._kept) if model_id in self._index)
+        if parent not in self._kept or parent not in self._bounds.index:
+            on_line = ", ".join(str(model_id) for model_id in sorted(self._kept) if model_id in self._bounds.index)
             raise ValueError(f"{parent} is not kept on this line of training; restart from one of {on_line}")
         timeline = self._journal.read()
         newest = timeline.branches[self._newest.branch]
@@ -479,22 +473,20 @@ class Recorder:
         free_names(self._journal)
         timeline = self._journal.read()
         self._newest = newest_model(self._ledger, timeline)
-        bounds = read_bounds(self._ledger, timeline)
-        self._tracker, self._retention, self._index = bounds.tracker, bounds.retention, bounds.index
-        self._joined, self._erased, self._bounds_kept = bounds.joined, bounds.erased, bounds.kept
+        bounds = self._bounds = read_bounds(self._ledger, timeline)
         self._kept = self._ledger.kept()
         self._gone = timeline.forgotten
-        on_line = [model_id for model_id in self._kept if model_id in self._index]
+        on_line = [model_id for model_id in self._kept if model_id in bounds.index]
         # What exact restarts may take of earlier branches changes with the next restart only.
         known, capacity = timeline.branches, self._run.capacity
         self._share = exact_shares(known, capacity)[self._newest.branch]
         earlier = [model_id for model_id in on_line if model_id.branch != self._newest.branch]
         chosen = exact_places(earlier, known, self._ledger.last_round, capacity)
-        self._set_aside = frozenset(self._index[model_id] for model_id in chosen)
+        self._set_aside = frozenset(bounds.index[model_id] for model_id in chosen)
         self._anchors, body = timeline.anchors, find_body(timeline.branches, timeline.bodies, self._newest)
         self._body = None if body is None else body.model_id
         # Where a solve of a whole model was cut off the next one begins, and keeps the model that it begins with.
-        self._solving = self._body in self._index and self._index[self._body] < self._tracker.last_node
+        self._solving = self._body in bounds.index and bounds.index[self._body] < bounds.tracker.last_node
         self._labels, self._introduced = {}, {}
         told = [event.digest for _, event in timeline.of(SettingsTold)]
         self._settings = told[-1] if told else ""
@@ -512,34 +504,34 @@ class Recorder:
 
     def _keep_bounds(self, rounds: int) -> None:
         """Keep it if there were so many rounds since it was kept last."""
-        if self._tracker.last_node - self._bounds_kept >= rounds:
-            bounds = Bounds(self._tracker, self._retention, self._index, self._joined, self._erased)
-            keep_bounds(self._ledger, self._newest, bounds)
-            self._bounds_kept = self._tracker.last_node
+        node = self._bounds.tracker.last_node
+        if node - self._bounds.kept >= rounds:
+            keep_bounds(self._ledger, self._newest, self._bounds)
+            self._bounds = replace(self._bounds, kept=node)
 
     def _observed(self, edge: RoundEdge, model_id: ModelId, *, solver: bool) -> list[ModelId]:
         """Return the models that need not be kept any longer; ``solver`` if a solve may have made the newest."""
-        node = self._tracker.last_node
+        node = self._bounds.tracker.last_node
         # A branch that starts without noise gives its parent's node a second name, so all ids are looked through.
-        kept = {model_id: self._index[model_id] for model_id in self._kept if model_id in self._index}
+        kept = {model_id: self._bounds.index[model_id] for model_id in self._kept if model_id in self._bounds.index}
         if self._run.facts.public_schedule:
             dropped = set(kept.values()).difference(public_schedule(node, self._run.capacity))
         else:
             set_aside = self._for_exact(model_id) if self._run.goal else self._for_heads()
             # How many rounds a solve takes follows data: it must not decide what is left of the rounds before it.
             replaces = solver and self._solving and node - 1 not in set_aside
-            psi = self._tracker.sensitivities
-            dropped = set(self._retention.observe(node, edge.clients, psi, set_aside, replaces=replaces))
+            psi = self._bounds.tracker.sensitivities
+            dropped = set(self._bounds.retention.observe(node, edge.clients, psi, set_aside, replaces=replaces))
         return [model_id for model_id, at in kept.items() if at in dropped]
 
     def _for_exact(self, model_id: ModelId) -> set[int]:
         """Return the nodes that Psi must not decide about once training stands at ``model_id``."""
         rounds = exact_rounds(model_id.branch, model_id.round, self._share)
-        return {*self._set_aside, *(self._index[ModelId(model_id.branch, number)] for number in rounds)}
+        return {*self._set_aside, *(self._bounds.index[ModelId(model_id.branch, number)] for number in rounds)}
 
     def _for_heads(self) -> set[int]:
         """Return the node at which the body of a network in two stages is whole: everybody's head begins there."""
-        return {self._index[self._body]} if self._body in self._index else set()
+        return {self._bounds.index[self._body]} if self._body in self._bounds.index else set()
 
     def _let_go(self, model_ids: Sequence[ModelId]) -> None:
         gone = {self._kept.pop(model_id) for model_id in model_ids if model_id in self._kept}

@@ -164,16 +164,16 @@ class Retention:
             clients, marks = clients[near], marks[near]
         new = np.flatnonzero(~find_members(marks, self._marks))
         new = new[np.argsort(marks[new])]
-        model_ids = np.searchsorted(self._marks, marks[new])
-        belong = model_ids + np.arange(len(new)) < self._sample
-        new, model_ids = new[belong], model_ids[belong]
+        positions = np.searchsorted(self._marks, marks[new])
+        belong = positions + np.arange(len(new)) < self._sample
+        new, positions = new[belong], positions[belong]
         if not len(new):
             return
         # Whoever has a larger mark than all others makes room.
-        self._marks = np.insert(self._marks, model_ids, marks[new])[: self._sample]
-        self._clients = np.insert(self._clients, model_ids, clients[new])[: self._sample]
-        self._firsts = np.insert(self._firsts, model_ids, first)[: self._sample]
-        self._psi = np.insert(self._psi, model_ids, 0.0, axis=0)[: self._sample]
+        self._marks = np.insert(self._marks, positions, marks[new])[: self._sample]
+        self._clients = np.insert(self._clients, positions, clients[new])[: self._sample]
+        self._firsts = np.insert(self._firsts, positions, first)[: self._sample]
+        self._psi = np.insert(self._psi, positions, 0.0, axis=0)[: self._sample]
 
     def _drop(self, position: int) -> int:
         self._free.append(self._columns.pop(position))
@@ -303,8 +303,8 @@ def _rounds_lost(
         serves[rows, choices[-1]] = False
     first, second, third = choices
     now, later = nodes[first] - nodes[second], again * (nodes[second] - nodes[third])
-    model_ids, rounds = np.concatenate([first, second]), np.concatenate([now, _RESTING * later])
-    lost = np.bincount(model_ids, weights=np.tile(weights, 2) * rounds, minlength=len(nodes))
+    positions, rounds = np.concatenate([first, second]), np.concatenate([now, _RESTING * later])
+    lost = np.bincount(positions, weights=np.tile(weights, 2) * rounds, minlength=len(nodes))
     return np.asarray(lost, dtype=np.float64), first
 
 

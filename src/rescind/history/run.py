@@ -37,7 +37,7 @@ class Goal:
     @property
     def threshold(self) -> float:
         """The largest sensitivity that it hides (Psi*)."""
-        return sensitivity_threshold(self.sigma, self.budget)
+        return sensitivity_threshold(self.sigma, self.budget.mu)
 
 
 @dataclass(frozen=True, slots=True)

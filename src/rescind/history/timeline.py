@@ -202,7 +202,7 @@ class Timeline:
     @cached_property
     def solved(self) -> frozenset[ModelId]:
         """The models with which a solve ended as the solution."""
-        return frozenset(ModelId(event.branch, event.round) for _, event in self.of(HeadSolved))
+        return frozenset(event.model_id for _, event in self.of(HeadSolved))
 
     @cached_property
     def requests(self) -> tuple[FiledRequest, ...]:
@@ -406,7 +406,7 @@ class Timeline:
         doubts: list[Doubt] = []
         for entry, event in self.moments:
             if isinstance(event, TrainingDoubted):
-                doubts.append(Doubt(ModelId(event.branch, event.round), entry.time, event.reason))
+                doubts.append(Doubt(event.model_id, entry.time, event.reason))
             elif isinstance(event, DoubtsLifted):
                 doubts = [doubt if doubt.answer else replace(doubt, answer=event.reason) for doubt in doubts]
         return tuple(doubts)
@@ -420,7 +420,7 @@ class Timeline:
     def missed_means(self) -> tuple[ModelId, ...]:
         """Of each branch the first model that was seen to be no mean of its round's replies, or began unbounded."""
         unbounded = [ModelId(branch.number, 0) for branch in self.branches.values() if branch.unbounded]
-        return (*unbounded, *(ModelId(event.branch, event.round) for _, event in self.of(MeanMissed)))
+        return (*unbounded, *(event.model_id for _, event in self.of(MeanMissed)))
 
 
 def newest_model(ledger: Ledger, timeline: Timeline) -> ModelId:

@@ -25,7 +25,7 @@ from rescind.ledger.locks import application_name, folder_lock, session_lock
 from rescind.ledger.server_copies import find_copies, find_out_of_reach
 
 # Seconds that a transaction waits for another process's.
-_PATIENCE = 60
+_LOCK_TIMEOUT = 60
 
 _LOCK_NOT_AVAILABLE = "55P03"
 
@@ -96,7 +96,12 @@ class Sqlite(Database):
         engine = create_engine(
             "sqlite://",
             creator=partial(
-                sqlite3.connect, address, uri=True, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+                sqlite3.connect,
+                address,
+                uri=True,
+                timeout=_LOCK_TIMEOUT,
+                isolation_level=None,
+                check_same_thread=False,
             ),
             poolclass=QueuePool,
             hide_parameters=True,
@@ -278,7 +283,7 @@ class Postgresql(Database):
         driver.execute(
             "SELECT set_config('search_path', %s, false), set_config('lock_timeout', %s, false), "
             "set_config('synchronous_commit', 'on', false), set_config('jit', 'off', false)",
-            [self.schema, f"{_PATIENCE * 1000:.0f}ms"],
+            [self.schema, f"{_LOCK_TIMEOUT * 1000:.0f}ms"],
         )
         driver.autocommit = False
 

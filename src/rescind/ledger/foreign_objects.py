@@ -76,7 +76,7 @@ _OBJECTS = {
 }
 
 # Rows that no round is found by: they would still tell who took part in one that was erased.
-_STRAY_PARTICIPATIONS = text(
+_PARTICIPATIONS_OF_NO_ROUND = text(
     f"""
     SELECT count(*) FROM participation AS each WHERE segment <> round / {schema.ROUNDS_PER_SEGMENT}
     OR NOT EXISTS (SELECT 1 FROM round WHERE round.sequence = each.round)
@@ -134,17 +134,17 @@ def find_strange_rows(connection: Connection) -> Iterator[str]:
                 branches.add((content.get("number"),))
             elif kind == "registration":
                 given_out = max(given_out, content.get("last", 0))
-    for name, strays in {
+    for name, unknown in {
         "round": rows["round"] - rounds,
         "branch": rows["branch"] - branches,
         "client": {row for row in rows["client"] if not 0 < row[0] <= given_out},
     }.items():
-        if strays:
-            yield f"{len(strays)} rows of table {name} belong to nothing that the journal tells of"
+        if unknown:
+            yield f"{len(unknown)} rows of table {name} belong to nothing that the journal tells of"
     derived = connection.execute(select(func.count()).select_from(schema.bounds)).scalar_one()
     if derived > 1:
         yield f"table bounds has {derived} rows, not one: all others may hold erased values"
-    participations = connection.execute(_STRAY_PARTICIPATIONS).scalar_one()
+    participations = connection.execute(_PARTICIPATIONS_OF_NO_ROUND).scalar_one()
     if participations:
         yield f"{participations} rows of participations belong to no round that is there"
     if connection.execute(_THERE_AND_ERASED).scalar_one():

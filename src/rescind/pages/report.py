@@ -374,6 +374,6 @@ def _curves(history: History, view: Overview) -> Picture | None:
     for number, plan in history.timeline.plans.items():
         if number in asked and not history.requests.is_stale(plan):
             restarts[f"request {number} would go back to"] = path.trained[path.index[plan.parent]]
-            hidden = sensitivity_threshold(plan.candidate.sigma, asked[number].request.budget)
+            hidden = sensitivity_threshold(plan.candidate.sigma, asked[number].request.budget.mu)
             thresholds |= {f"hidden by the noise planned for request {number}": hidden} if hidden > 0 else {}
     return sensitivities(curves, path.trained, thresholds, restarts)

@@ -20,10 +20,9 @@ from rescind.engines.engine import Answers, Doubt, Replies
 from rescind.engines.heads import LEAST_ROWS, sum_head
 from rescind.engines.seeds import choose_batches, client_seed, draw
 from rescind.engines.server import check_public
-from rescind.simulation.fast import channels_last, fast
 from rescind.simulation.federation import Examples, Federation, Shard, examples
-from rescind.simulation.loop import Loop, Trainer
 from rescind.simulation.models import LogisticHead, Model, SoftmaxHead
+from rescind.simulation.trainers import Loop, Trainer, channels_last, fast
 
 # Nobody is asked here: what is said to happen is what this process does.
 _SOURCES = Sources(

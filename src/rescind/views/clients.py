@@ -153,7 +153,7 @@ def find_silent(ledger: Ledger, timeline: Timeline, known: Collection[int]) -> f
     answered = set(rounds[0].clients.tolist())
     # A reply that was of no use is an answer all the same.
     for _, event in timeline.of(RepliesRejected):
-        if (event.branch, event.round) == (newest.branch, newest.round):
+        if event.model_id == newest:
             answered.update(client for client, _ in event.rejected)
     asked = frozenset(known)
     if runs[0].facts.stages is not None:

@@ -299,9 +299,8 @@ def _tell_plan(plan: RecordedPlan) -> None:
     """Say in the run's log what is going to be done."""
     candidate, numbers = plan.candidate, " and ".join(map(str, plan.requests))
     _LOG.info(
-        "rescind: request %s is planned (%s): back to model %d.%d, noise %g; as good again after about %g rounds",
-        *(numbers, candidate.mode.value, candidate.node.branch, candidate.node.round),
-        *(candidate.sigma, candidate.predicted_rounds),
+        "rescind: request %s is planned (%s): back to %s, noise %g; as good again after about %g rounds",
+        *(numbers, candidate.mode.value, plan.parent, candidate.sigma, candidate.predicted_rounds),
     )
 
 
