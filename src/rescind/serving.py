@@ -27,7 +27,7 @@ from rescind.history.outcomes import Outcome
 from rescind.history.timeline import FiledRequest, Timeline
 from rescind.ledger.records import Branch, ErasureLevel
 from rescind.methods import Dp, Exact, Method, Sifu, Solve
-from rescind.methods.method import check_method
+from rescind.methods.method import Certifying, check_method
 from rescind.views.overview import find_unfinished
 
 
@@ -194,9 +194,13 @@ def serve(
     solve = solve or federation.engine.facts.stages is not None
     chosen = method or (Solve() if solve else choose_method(federation))
     # Before anything is trained or taken away: who asks later could not be served.
-    check_method(chosen, federation.engine.facts)
+    # What was begun is finished, whatever happened since.
+    planned = any(asked.branch is not None for asked in find_unfinished(history))
+    check_method(chosen, history.facts if history.timeline.branches and not planned else federation.engine.facts)
     if isinstance(chosen, Solve):
         check_solvable(federation.engine)
+    if isinstance(chosen, Certifying) and chosen.public_plan and not planned:
+        _check_public(history.timeline, chosen)
 
     def begin(plan: RecordedPlan) -> None:
         nonlocal placed
@@ -299,12 +303,29 @@ def choose_method(federation: Revocable) -> Method:
     planned = {history.timeline.plans[number].method for number in begun}
     contradicted = bool(history.timeline.branches) and history.facts.contradictions
     if isinstance(federation.engine.facts.public, DpFedAvg):
-        timeline = history.timeline
-        served = (timeline.plans[number] for branch in timeline.branches.values() for number in branch.requests)
-        return Dp() if all(plan.public_plan for plan in served) and not contradicted else Exact()
+        return Exact() if contradicted or _find_private(history.timeline) else Dp()
     if federation.engine.facts.training_obstacles or (contradicted and str(Sifu()) not in planned):
         return Exact()
     return Sifu()
+
+
+def _find_private(timeline: Timeline) -> list[int]:
+    """Return the requests that were served by a plan which looked at data."""
+    served = (number for branch in timeline.branches.values() for number in branch.requests)
+    return [number for number in served if not timeline.plans[number].public_plan]
+
+
+def _check_public(timeline: Timeline, method: Method) -> None:
+    """Refuse a method that plans without looking at data where earlier plans did, or who waits asked for no such."""
+    if private := _find_private(timeline):
+        raise ValueError(
+            f"{method.name} has no plan any more: request {_list(private)} was served by a plan that looked at data"
+        )
+    if classic := [asked.number for asked in timeline.open_requests.values() if not asked.request.budget.certifiable]:
+        raise ValueError(
+            f"{method.name} has no plan for request {_list(classic)}, which asks by the paper's noise formula: take "
+            "another method, or withdraw it"
+        )
 
 
 def _is_solved(history: History) -> bool:

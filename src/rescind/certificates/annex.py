@@ -15,14 +15,16 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from rescind.certificates.errors import AnnexMismatchError
-from rescind.certificates.issue import deletion_digest, deletion_log
+from rescind.certificates.issue import deletion_digest, deletion_log, describe_drawn
 from rescind.certificates.models import find_path
 from rescind.certificates.predicate import STATEMENT_TYPE, Count, Digest, InToto, Part, Sha256, Statement, Words
+from rescind.certificates.wording import format_at_most
 from rescind.core.calibration import reached_epsilon
 from rescind.core.edges import ModelId
 from rescind.core.facts import Mode, PrivacyScope
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.strict import strict_sensitivity
+from rescind.core.summary import RESERVE
 from rescind.history.codec import decode, encode
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, groups_of, outcome_of
@@ -130,7 +132,8 @@ class Condition:
         psi = "" if self.sensitivity is None else f" (Psi {self.sensitivity:.4g})"
         return (
             f"If none of these reasons were true, noise of {self.sigma:g} would hide {_HIDDEN[self.scope]}{psi} "
-            f"within epsilon {self.epsilon:.4g} and delta {self.delta:g}. That is a condition and no claim."
+            f"within epsilon {format_at_most(self.epsilon)} and delta {self.delta:g}. That is a condition, and no "
+            "claim."
         )
 
 
@@ -170,8 +173,8 @@ def check_annex(annex: Annex, certificate: Statement) -> None:
     hidden = None if restart is None else restart.hidden
     if restart is not None and (restart.hidden is None) is (restart.unknown is None):
         raise AnnexMismatchError("the annex tells how much the noise had to hide, or why not, and not both")
-    if certified.noise is None and hidden is not None:
-        raise AnnexMismatchError("the annex tells of hiding by noise, and the certificate has none")
+    if hidden is not None and (certified.noise is None or certified.mode == Mode.EXACT.value):
+        raise AnnexMismatchError("the annex tells of hiding by noise, and the certificate has none that hides")
     if certified.noise is not None and (restart is None or restart.sigma != certified.noise.sigma):
         raise AnnexMismatchError("the annex has another noise than the certificate")
     if restart is None or hidden is None:
@@ -216,20 +219,29 @@ def find_condition(history: History, report: Statement) -> Condition | None:
         report: what the history says of it.
 
     Returns:
-        the condition; None for a certificate, or where no noise was to hide anybody.
+        the condition; None for a certificate, or where no noise was to hide anybody or rounding spends its delta.
     """
     if report.predicate.mode != Mode.HEURISTIC.value:
         return None
     timeline = history.timeline_at(bytes.fromhex(report.subject[1].digest.sha256))
     outcome = outcome_of(timeline, report.predicate.request)
-    if not outcome.noise:
+    if not outcome.noise or report.predicate.noise is None:
         return None
     restart, request = build_annex(history, report).predicate.restart, outcome.asked.request
     hidden = None if restart is None else restart.hidden
-    mu = request.mu if hidden is None else hidden.mu
+    # Of all releases together, by the noise as it is really drawn.
+    mu = (request.mu if hidden is None else hidden.mu) * math.sqrt(request.releases)
+    noise, delta = (
+        describe_drawn(report.predicate.facts.parameters, report.predicate.noise, None),
+        request.budget.delta,
+    )
+    kept = (1 - RESERVE) * delta
+    epsilon, reached = noise.guarantee(reached_epsilon(mu, kept), kept, request.releases)
+    if reached > delta:
+        return None
     return Condition(
-        epsilon=reached_epsilon(mu, request.budget.delta),
-        delta=request.budget.delta,
+        epsilon=epsilon,
+        delta=delta,
         sigma=outcome.noise,
         sensitivity=None if hidden is None else hidden.sensitivity,
         scope=request.scope,

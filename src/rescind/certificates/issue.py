@@ -189,7 +189,7 @@ def deletion_digest(salt: bytes, listed: bytes) -> str:
 
 def build_guarantee(request: Request, parameters: int, noise: Noise | None, rounds: NoisedRounds | None) -> Guarantee:
     """Return all that follows from what was asked for and from the noise that hides, as it is really drawn."""
-    drawn, budget = _drawn(parameters, noise, rounds), request.budget
+    drawn, budget = describe_drawn(parameters, noise, rounds), request.budget
     if not request.holds(drawn):
         raise ValueError(f"({budget.epsilon:g}, {budget.delta:g}) does not hold for the noise as it is really drawn")
     epsilons = {delta: request.epsilon_at(delta, drawn) for delta in DELTAS}
@@ -217,11 +217,12 @@ def attack_power_of(predicate: Predicate, false_positive_rate: float) -> float:
     """Return the most that an attack reaches against what a certificate with a guarantee says."""
     if predicate.guarantee is None:
         raise ValueError(f"the mode {predicate.mode} has no guarantee that an attack could be held against")
-    drawn = _drawn(predicate.facts.parameters, predicate.noise, predicate.rounds)
+    drawn = describe_drawn(predicate.facts.parameters, predicate.noise, predicate.rounds)
     return read_request(predicate.guarantee).power_at(false_positive_rate, drawn)
 
 
-def _drawn(parameters: int, noise: Noise | None, rounds: NoisedRounds | None) -> DrawnNoise:
+def describe_drawn(parameters: int, noise: Noise | None, rounds: NoisedRounds | None) -> DrawnNoise:
+    """Return the noise that hides, as it was drawn."""
     if rounds is not None:
         return DrawnNoise(rounds.sigma, parameters, draws=rounds.rounds or 1)
     if noise is not None:
@@ -232,12 +233,13 @@ def _drawn(parameters: int, noise: Noise | None, rounds: NoisedRounds | None) ->
 def _noise(history: History, timeline: Timeline, outcome: Outcome) -> Noise | None:
     if outcome.basis is None:
         return None
-    # What hides these clients, or has nobody to hide.
-    sigma = outcome.noise or (0.0 if outcome.basis.branch.hidden else outcome.basis.branch.sigma)
+    begun = outcome.basis.branch
+    # What hides these clients, or has nobody to hide. Who is hidden by the rounds' noise has nothing of this one.
+    sigma = outcome.noise or (begun.sigma if outcome.mode is Mode.EXACT and not begun.hidden else 0.0)
     if not sigma:
         return None
     known = timeline.branches
-    cut = branch_exits(known, ModelId(outcome.basis.branch.number - 1, 0))
+    cut = branch_exits(known, ModelId(begun.number - 1, 0))
     return Noise(
         sigma=sigma,
         grid=history.run.grid,

@@ -62,7 +62,7 @@ from rescind.certificates.wording import (
 from rescind.checkpoints.tensors import digest
 from rescind.core.edges import ErasedStretch, ModelId
 from rescind.core.facts import Mode, PrivacyScope, Source
-from rescind.core.noise import GRID, is_public_sigma
+from rescind.core.noise import GRID, is_public_sigma, sigma_limits
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, NetworkLoss, SoftmaxL2
 from rescind.core.strict import HeadBound, participations
 from rescind.core.sums import head_names
@@ -464,8 +464,12 @@ def _wrong_noise(predicate: Predicate, mode: Mode) -> Iterator[str]:
     if mode in (Mode.EXACT, Mode.HEURISTIC) and predicate.rounds is not None:
         yield f"noise in every round does not belong to the mode {mode.value}"
     if predicate.noise is not None:
-        if mode in (Mode.STRICT, Mode.INSTANCE) and not is_public_sigma(predicate.noise.sigma):
+        seeded = mode in (Mode.HEURISTIC, Mode.EXACT) and predicate.noise.source == SEED
+        least, most = sigma_limits()
+        if not (seeded or is_public_sigma(predicate.noise.sigma)):
             yield f"its noise, {predicate.noise.sigma!r}, is not on the public list"
+        elif not least <= predicate.noise.sigma <= most:
+            yield f"its noise, {predicate.noise.sigma!r}, cannot be drawn"
         sources = (NOISE_SOURCE, SEED) if mode in (Mode.HEURISTIC, Mode.EXACT) else (NOISE_SOURCE,)
         if predicate.noise.grid != GRID or predicate.noise.source not in sources:
             yield "its noise lies on another grid, or comes from somewhere else, than a certificate allows"

@@ -58,7 +58,9 @@ _NAMED_ROWS = (
 _SUMS_SEEN = (
     "that what the server saw on the way tells little: sums over one client's rows say more of them than an update"
 )
-_ADDED = "the noise of the restart: it has none of these clients to hide, and its size was fixed beforehand"
+_ADDED = (
+    "the size of the restart's noise, which hides none of these clients, was chosen without looking at their data"
+)
 _ROUNDS = "the numbers of rounds that were trained"
 _FIXED = "clients are sent the recorded models, settings that were fixed beforehand, and nothing else"
 _NOTHING_KEPT = (
@@ -93,11 +95,7 @@ def write_texts(stated: Predicate) -> dict[str, Any]:
             (Sampling[facts.sampling.upper()].value, _SCOPES[PrivacyScope(stated.scope)], *_solves(mode, stated))
         ),
         "sampling": facts.sampling + ("" if facts.sample is None else f", {facts.sample:g}"),
-        "constants": (
-            *_CONSTANTS.get(mode, ()),
-            *([_ADDED] if mode is Mode.EXACT and stated.noise else []),
-            *([_SOLVED] if facts.solved and mode is Mode.INSTANCE else []),
-        ),
+        "constants": (*_CONSTANTS.get(mode, ()), *([_SOLVED] if facts.solved and mode is Mode.INSTANCE else [])),
         "public": tuple(_public(stated)) if mode is Mode.STRICT else (),
         "assumptions": () if mode is Mode.HEURISTIC else tuple(_assumptions(mode, stated)),
         "not_claimed": (
@@ -175,6 +173,8 @@ def _assumptions(mode: Mode, stated: Predicate) -> Iterator[Assumption]:
     )
     checked = sources.server == Source.CHECKED.value
     yield _by(_FIXED if checked else _NOTHING_KEPT, sources.server)
+    if mode is Mode.EXACT and stated.noise:
+        yield _by(_ADDED, Source.DECLARED)
     if facts.stages:
         yield _by(
             "the anchors, the tensors of the head and the number of the body's rounds were chosen without looking at "

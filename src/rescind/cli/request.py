@@ -70,8 +70,8 @@ def add(
         from rescind.core.calibration import Budget, ClassicBudget
         from rescind.core.facts import PrivacyScope
 
-        if records and classic:
-            raise ValueError("rows are forgotten without noise: leave out --classic")
+        if records and (classic or scope is not Scope.GROUP):
+            raise ValueError("rows are forgotten without noise: leave out --classic and --scope")
         files = _receipt_files(list(dict.fromkeys(clients)), receipt or [])
         groups = {client: opened.participants.find([client]) for client in files}
         hidden = PrivacyScope.RECORDS if records else PrivacyScope(scope.value)
@@ -138,6 +138,7 @@ def list_(history: Location, as_json: AsJson = False) -> None:
                 "scope": asked.request.scope.value,
                 "epsilon": asked.request.budget.epsilon,
                 "delta": asked.request.budget.delta,
+                "classic": not asked.request.budget.certifiable,
                 "state": _state(asked, asked.number in done)
                 + (", readmitted since" if timeline.readmitted(asked.number) else ""),
                 "deadline": asked.deadline[:10],
@@ -149,7 +150,9 @@ def list_(history: Location, as_json: AsJson = False) -> None:
             str(row["request"]),
             row["asked"],
             describe_leaving(row),
-            "exact" if row["scope"] == "records" else f"({row['epsilon']:g}, {row['delta']:g})",
+            "exact"
+            if row["scope"] == "records"
+            else f"({row['epsilon']:g}, {row['delta']:g})" + (", classic" if row["classic"] else ""),
             _due(row),
         )
         for row in rows
@@ -212,6 +215,7 @@ def _hand_out(
     everybody, budget = ", ".join(clients), asked.request.budget
     records = asked.request.scope.value == "records"
     asked_for = "without noise" if records else f"for epsilon {budget.epsilon:g} and delta {budget.delta:g}"
+    asked_for += "" if budget.certifiable else ", by the paper's noise formula, which proves nothing"
     words = [
         f"Request {number} is recorded, {asked_for}, to be served by {asked.deadline[:10]}.",
         *(f"The receipt of {client} is in {path}: give it to {client} alone." for client, path in files.items()),

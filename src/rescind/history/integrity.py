@@ -353,7 +353,10 @@ def _find_model_problems(
     """Compare what restarts say of the models that they start with and lead to with the models recorded there."""
     for branch in timeline.branches.values():
         before = None if branch.parent is None else stored.get(branch.parent)
-        if before is not None and not branch.unbounded and (before == branch.model) is bool(branch.sigma):
+        if before is None or branch.unbounded or (before == branch.model) is not bool(branch.sigma):
+            continue
+        # Noise that hides nobody may be so small that rounding swallows it.
+        if branch.hidden or not branch.sigma:
             told = "its parent's own model, without its noise" if branch.sigma else "another model than its parent's"
             yield f"branch {branch.number} starts with {told}"
     for entry, event in timeline.of(BranchRetrained):

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from rescind.core.calibration import Budget, ClassicBudget
 from rescind.core.edges import ModelId, sorted_group
-from rescind.core.facts import PrivacyScope
+from rescind.core.facts import DpFedAvg, PrivacyScope
 from rescind.core.summary import Request
 from rescind.errors import StalePlanError
 from rescind.history.events import (
@@ -121,6 +121,11 @@ class Requests:
             raise ValueError(
                 f"a request is about at most {MOST_CLIENTS} clients, as a certificate lists them, and this one is "
                 f"about {len(request.group)}: split it"
+            )
+        if not request.budget.certifiable and isinstance(self._journal.read().facts.public, DpFedAvg):
+            raise ValueError(
+                "the paper's formula is for the noise on one model, and this run has noise in every round: ask with a "
+                "Budget"
             )
         if sender != OPERATOR and len(request.group) != 1:
             raise ValueError(

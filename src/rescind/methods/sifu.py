@@ -101,9 +101,28 @@ class PaperSifu(Certifying):
     name: ClassVar[str] = "SIFU, paper's rule"
 
     def __post_init__(self) -> None:
+        try:
+            # Recorded as a plain number, by which one plan is told from another.
+            object.__setattr__(self, "sigma", float(self.sigma))
+        except (TypeError, OverflowError) as unfit:
+            raise ValueError(f"sigma is {self.sigma!r}; it has to be a number") from unfit
         positive("sigma", self.sigma)
         if self.sigma > (largest := sigma_limits()[1]):
             raise ValueError(f"sigma is {self.sigma!r}; noise can be drawn up to {largest:g}")
+
+    def obstacles(self, facts: Facts) -> tuple[str, ...]:
+        """Return that noise from a seed, which is not rounded up, would be too small to be drawn.
+
+        Args:
+            facts: what is known of the training.
+
+        Returns:
+            the reasons; none if requests can be served.
+        """
+        least = sigma_limits()[0]
+        if facts.secret_noise or self.sigma >= least:
+            return Certifying.obstacles(self, facts)
+        return (f"sigma is {self.sigma!r}, and noise from a seed can be drawn from {least:g} on",)
 
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
         """Take the last node whose sensitivity is at most Psi*.
