@@ -9,7 +9,7 @@ import numpy as np
 
 from rescind.core.calibration import Budget
 from rescind.core.facts import REPRODUCIBLE, DpFedAvg, PrivacyScope
-from rescind.core.planning import Candidate, LeftOut, candidates, cheapest, left_out, strict_candidates
+from rescind.core.planning import Candidate, LeftOut, cheapest, consider, strict_candidates
 from rescind.core.regularity import SquaredL2
 from rescind.core.solver import bytes_sent, choose
 from rescind.core.summary import Request
@@ -95,8 +95,7 @@ def preview(
     if summary.facts.stages and solved:
         # Nothing else is done with a network in two stages.
         return Preview(history.run, (solved,), solved, solved)
-    offered = strict_candidates(summary, request) if strict else candidates(summary, request)
+    offered, missing = (strict_candidates(summary, request), ()) if strict else consider(summary, request)
     # What proves nothing is no advice; noise from a seed is an experiment's, and means what it says there.
     proven = [candidate for candidate in offered if {*candidate.obstacles} <= {REPRODUCIBLE}]
-    missing = () if strict else left_out(summary, request)
     return Preview(history.run, offered, cheapest(proven), solved, missing)

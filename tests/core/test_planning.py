@@ -13,7 +13,7 @@ from rescind.core.planning import (
     assess,
     candidates,
     cheapest,
-    left_out,
+    consider,
     paper_choice,
     strict_candidates,
 )
@@ -118,7 +118,7 @@ def test_before_a_client_first_took_part_nothing_has_to_be_hidden() -> None:
 
 
 def test_a_client_that_was_never_there_is_a_mistake() -> None:
-    for plan in (candidates, left_out, lambda *both: paper_choice(*both, sigma=1.0)):
+    for plan in (candidates, consider, lambda *both: paper_choice(*both, sigma=1.0)):
         with pytest.raises(ValueError, match="client 9 took part in no round"):
             plan(summary_of(EDGES), Request(frozenset({3, 9}), BUDGET))
 
@@ -217,8 +217,8 @@ def test_a_budget_for_several_releases_covers_them_together() -> None:
     covering = replace(summary.owed[0], request=replace(request, group=frozenset({0, 1})))
     overspent = replace(summary, owed=[covering])
     assert set(by_node(candidates(overspent, request))) == {0, *range(9, 20)}
-    assert {each.node.index for each in left_out(overspent, request)} == set(range(1, 9))
-    assert "earlier releases" in left_out(overspent, request)[0].reason
+    assert {each.node.index for each in consider(overspent, request)[1]} == set(range(1, 9))
+    assert "earlier releases" in consider(overspent, request)[1][0].reason
     assert set(both) == set(range(20))
     assert both[19].sigma >= single[19].sigma
     frugal = replace(summary, owed=[replace(covering, spent=(request.mu,))])
@@ -416,7 +416,7 @@ def test_noise_is_never_finer_than_the_grid_allows() -> None:
     assert coarse[1].sigma == sigma_limits(2.0**-10)[0]
     huge = [round_of(range(6), distance=1e9)]
     assert [each.node.index for each in candidates(summary_of(huge), FIRST)] == [0]
-    assert "above the largest" in left_out(summary_of(huge), FIRST)[0].reason
+    assert "above the largest" in consider(summary_of(huge), FIRST)[1][0].reason
 
 
 def test_the_cheapest_is_scratch_when_the_noise_drowns_the_model() -> None:
@@ -455,7 +455,7 @@ def test_a_node_that_data_kept_is_no_exact_restart() -> None:
     found = by_node(candidates(summary, request))
     assert set(found) == {0, 9, 15, 20}
     assert [found[index].mode for index in (0, 9, 15)] == [Mode.EXACT, Mode.EXACT, Mode.INSTANCE]
-    assert left_out(summary, request) == ()
+    assert consider(summary, request)[1] == ()
     assert paper_choice(summary, request, sigma=public_sigma(2.0**-10)).node.index == 9
     for node in nodes[1:6]:
         worth = assess(summary, request, node=node, sigma=0.0)
@@ -530,9 +530,9 @@ def test_the_budget_holds_for_the_noise_as_it_is_really_drawn() -> None:
     # So many parameters under so much noise that float64's last bits are felt: only retraining is left.
     crowded = summary_of(EDGES, parameters=10**13)
     assert [each.node.index for each in candidates(crowded, request)] == [0]
-    assert [each.node.index for each in left_out(crowded, request)] == list(range(1, 21))
-    assert all("floating point takes more" in each.reason for each in left_out(crowded, request))
-    assert left_out(summary_of(EDGES), request) == ()
+    assert [each.node.index for each in consider(crowded, request)[1]] == list(range(1, 21))
+    assert all("floating point takes more" in each.reason for each in consider(crowded, request)[1])
+    assert consider(summary_of(EDGES), request)[1] == ()
     assert request.holds(DrawnNoise(1.0, 10**6))
     assert not request.holds(DrawnNoise(1.0, 10**13))
     assert not replace(request, releases=100).holds(DrawnNoise(1.0, 10**8))

@@ -77,17 +77,20 @@ def candidates(summary: Summary, *requests: Request) -> tuple[Candidate, ...]:
 
     Theory section 12.
     """
-    considered = _considered(summary, _owed(summary, requests, _measured), summary.curve, strict=False)
-    return tuple(candidate for candidate in considered if isinstance(candidate, Candidate))
+    offered, _ = consider(summary, *requests)
+    return offered
 
 
-def left_out(summary: Summary, *requests: Request) -> tuple[LeftOut, ...]:
-    """Return the kept nodes that ``candidates`` does not offer although noise might hide the group there, and why.
+def consider(summary: Summary, *requests: Request) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
+    """Return the ``candidates``, and the other kept nodes at which noise might hide the group, each with why not.
 
     Theory section 12.
     """
-    considered = _considered(summary, _owed(summary, requests, _measured), summary.curve, strict=False)
-    return tuple(omitted for omitted in considered if isinstance(omitted, LeftOut))
+    considered = [*_considered(summary, _owed(summary, requests, _measured), summary.curve, strict=False)]
+    return (
+        tuple(candidate for candidate in considered if isinstance(candidate, Candidate)),
+        tuple(omitted for omitted in considered if isinstance(omitted, LeftOut)),
+    )
 
 
 def strict_candidates(summary: Summary, *requests: Request) -> tuple[Candidate, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rescind.core.planning import Candidate, candidates, left_out
+from rescind.core.planning import Candidate, consider
 from rescind.core.summary import Request, Summary
 from rescind.methods.method import Certifying
 
@@ -33,10 +33,9 @@ class Last(Certifying):
             ValueError: the group cannot be hidden in the newest model, there is no request, or a client of one took
                 part in no round.
         """
-        newest = summary.kept[-1]
-        for candidate in candidates(summary, *requests):
+        newest, (offered, left_out) = summary.kept[-1], consider(summary, *requests)
+        for candidate in offered:
             if candidate.node == newest:
                 return candidate
-        reasons = (omitted.reason for omitted in left_out(summary, *requests) if omitted.node == newest)
-        reason = next(reasons, "no bound is known")
+        reason = next((omitted.reason for omitted in left_out if omitted.node == newest), "no bound is known")
         raise ValueError(f"the group cannot be hidden in the newest model: {reason}; use another method")
