@@ -65,7 +65,7 @@ def main() -> None:
             "ms_a_round": [1e3 * few / block, 1e3 * many / block],
             "ratio": many / few,
             "seen_clients": len(seen[MANY]),
-            "stored_but_unseen": trackers[MANY].stored_clients - len(seen[MANY]),
+            "stored_but_unseen": len(trackers[MANY].state().clients) - len(seen[MANY]),
             "sensitivity_of_an_unseen_client": trackers[MANY].sensitivity(unseen),
         }
     )

@@ -188,11 +188,6 @@ class SensitivityTracker:
         """The node at the end of the path: the number of edges so far."""
         return self._last_node
 
-    @property
-    def stored_clients(self) -> int:
-        """The number of clients about whom anything is stored."""
-        return len(self._latest)
-
     def record(self, edge: Edge) -> Floats:
         """Append an edge and give Psi of its participants at the new node.
 
