@@ -1,7 +1,7 @@
 """Where noise gets its bytes: the operating system's secret randomness, or a seed that voids certificates.
 
 Whoever knows the bytes can subtract the noise. So the certified path, ``secret_noise``, takes neither a
-source nor a seed, and only its results call themselves certifiable.
+source nor a seed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import count as count_from
 from types import MappingProxyType
 from typing import NoReturn, final
@@ -99,31 +98,10 @@ class ReproducibleBytesNeverCertified:
         return self._stream.read(count)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class NoisedTensors:
-    """Tensors with noise added, the public constants of the noise, and whether a certificate may use them.
+def secret_noise(parameters: Mapping[str, Tensor], sigma: float, grid: float = GRID) -> Mapping[str, Tensor]:
+    """Return tensors with noise that nobody can subtract or draw again: the only noise that a certificate may use.
 
-    ``certifiable`` cannot be given: only ``secret_noise`` sets it; a copy or a pickle loses it.
-    The tensors are read-only, so that what is certified is what was drawn.
-    """
-
-    tensors: Mapping[str, Tensor]
-    sigma: float
-    grid: float
-    certifiable: bool = field(init=False, default=False)
-
-    def __post_init__(self) -> None:
-        for tensor in self.tensors.values():
-            tensor.flags.writeable = False
-        object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
-
-    def __reduce__(self) -> tuple[type[NoisedTensors], tuple[dict[str, Tensor], float, float]]:
-        return NoisedTensors, (dict(self.tensors), self.sigma, self.grid)
-
-
-def secret_noise(parameters: Mapping[str, Tensor], sigma: float, grid: float = GRID) -> NoisedTensors:
-    """Add noise that nobody can subtract or draw again: the only noise that a certificate may use.
+    They are read-only, so that what is certified is what was drawn.
 
     ``sigma`` has to be on the public list: any other value could tell what it was computed from.
     """
@@ -133,21 +111,21 @@ def secret_noise(parameters: Mapping[str, Tensor], sigma: float, grid: float = G
             "needs no noise and no call of this function"
         )
     with SecretBytes() as source:
-        noised = _noised(parameters, sigma, grid, source)
-    # Past the frozen dataclass on purpose: no constructor argument can claim it.
-    object.__setattr__(noised, "certifiable", True)
-    return noised
+        return _noised(parameters, sigma, grid, source)
 
 
 def reproducible_noise_never_certified(
     parameters: Mapping[str, Tensor], sigma: float, grid: float = GRID, *, seed: int
-) -> NoisedTensors:
-    """Add noise that a seed decides, for experiments; its result is never certifiable."""
+) -> Mapping[str, Tensor]:
+    """Return tensors with noise that a seed decides, for experiments; no certificate may use it."""
     return _noised(parameters, sigma, grid, ReproducibleBytesNeverCertified(seed))
 
 
-def _noised(parameters: Mapping[str, Tensor], sigma: float, grid: float, source: ByteSource) -> NoisedTensors:
-    return NoisedTensors(add_noise(parameters, sigma, grid, source), sigma, grid)
+def _noised(parameters: Mapping[str, Tensor], sigma: float, grid: float, source: ByteSource) -> Mapping[str, Tensor]:
+    noised = add_noise(parameters, sigma, grid, source)
+    for tensor in noised.values():
+        tensor.flags.writeable = False
+    return MappingProxyType(noised)
 
 
 def _system_key() -> bytes:

@@ -245,8 +245,8 @@ def draw_noise(
         the noised tensors.
     """
     if seed is None:
-        return secret_noise(model, sigma, grid).tensors
-    return reproducible_noise_never_certified(model, sigma, grid, seed=derive_number(seed, "noise", *words)).tensors
+        return secret_noise(model, sigma, grid)
+    return reproducible_noise_never_certified(model, sigma, grid, seed=derive_number(seed, "noise", *words))
 
 
 def average(model: Mapping[str, Tensor], replies: Replies, server_learning_rate: float) -> RoundResult:
