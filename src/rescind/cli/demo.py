@@ -95,4 +95,4 @@ def _tell_accuracy(clinics: Clinics, model: Mapping[str, Tensor]) -> None:
 def _run(context: typer.Context, *words: str) -> None:
     """Show a command, and run it."""
     typer.echo(f"$ rescind {shlex.join(words)}")
-    context.find_root().command(words, standalone_mode=False)
+    context.find_root().command.main(words, standalone_mode=False)
