@@ -33,9 +33,9 @@ class Last(Certifying):
             ValueError: the group cannot be hidden in the newest model, there is no request, or a client of one took
                 part in no round.
         """
-        newest, (offered, omitted) = summary.kept[-1], consider(summary, *requests)
+        newest, (offered, left_out) = summary.kept[-1], consider(summary, *requests)
         for candidate in offered:
             if candidate.node == newest:
                 return candidate
-        reason = next((each.reason for each in omitted if each.node == newest), "no bound is known")
+        reason = next((omitted.reason for omitted in left_out if omitted.node == newest), "no bound is known")
         raise ValueError(f"the group cannot be hidden in the newest model: {reason}; use another method")
