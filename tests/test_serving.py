@@ -27,6 +27,7 @@ from rescind import (
 )
 from rescind.audit.replay import distance
 from rescind.core.arrays import Tensor
+from rescind.core.calibration import ClassicBudget
 from rescind.core.edges import ModelId
 from rescind.core.facts import PublicHead
 from rescind.engines.server import NoisedAverage
@@ -130,6 +131,28 @@ def test_what_a_method_cannot_do_is_said_before_anything_is_trained_or_taken_awa
     serve(federation, Rounds(4), method, outlet=shelf)
     assert len(history.outcomes()) == 1
     assert shelf.told[-1] == history.newest
+
+
+def test_what_a_method_cannot_do_any_more_is_said_before_anything_is_trained_or_taken_away(history: History) -> None:
+    federation, shelf = Revocable(history, everybody(12, **SETTINGS["a head with public constants"])), Shelf()
+    serve(federation, Rounds(4), Sifu(), outlet=shelf)
+    history.requests.ask(["clinic-1"], ClassicBudget(10.0, 0.01))
+    placed = list(shelf.told)
+    with pytest.raises(ValueError, match="no plan for request 1, which asks by the paper's noise formula"):
+        serve(federation, Rounds(4), StrictSifu(), outlet=shelf)
+    assert shelf.told == placed
+    serve(federation, Rounds(4), Sifu(), outlet=shelf)
+    newest, placed = history.newest, list(shelf.told)
+    with pytest.raises(ValueError, match="no plan any more: request 1 was served by a plan that looked at data"):
+        serve(federation, Rounds(8), StrictSifu(), outlet=shelf)
+    assert (history.newest, shelf.told) == (newest, placed)
+
+
+def test_the_papers_formula_is_not_for_noise_in_every_round(history: History) -> None:
+    federation = Revocable(history, everybody(12, **SETTINGS["DP-FedAvg"]), server=NOISED)
+    federation.train(Rounds(2))
+    with pytest.raises(ValueError, match="this run has noise in every round"):
+        history.requests.ask(["clinic-1"], ClassicBudget(10.0, 0.01))
 
 
 def test_what_was_solved_to_forget_is_not_trained_on(history: History) -> None:

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from fractions import Fraction
 from typing import TypeAlias
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from rescind import History, LocalTraining, NetworkLoss, Sampling
-from rescind.certificates.annex import build_annex
+from rescind.certificates.annex import build_annex, find_condition
 from rescind.certificates.envelope import sign
+from rescind.certificates.errors import CertificateError
 from rescind.certificates.issue import build_statement
+from rescind.certificates.predicate import Statement
 from rescind.certificates.verification import verify
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget, ClassicBudget
 from rescind.core.edges import ModelId
 from rescind.core.facts import Mode, PrivacyScope
-from rescind.engines.server import draw_noise
+from rescind.engines.server import NoisedAverage, draw_noise
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel
-from rescind.methods import PaperSifu
+from rescind.methods import Dp, Last, PaperSifu
+from rescind.serving import serve
 from rescind.simulation import Simulation
+from rescind.testing.small import TRAINING as SMALL
 from rescind.testing.small import simulation
 from tests.builders import KEY, SIGNER
 
@@ -122,6 +129,71 @@ def test_noise_that_cannot_be_drawn_is_refused_at_once() -> None:
         PaperSifu(64.5)
 
 
+@pytest.mark.parametrize("sigma", [True + 0.0, 1, np.float64(0.25), Fraction(1, 8)])
+def test_its_noise_is_a_plain_number(sigma: float) -> None:
+    assert str(PaperSifu(sigma)) == f"SIFU, paper's rule (sigma={float(sigma)!r})"
+    for unfit in (None, [0.1], 10**400, math.nan):
+        with pytest.raises(ValueError, match="it has to be a"):
+            PaperSifu(unfit)  # type: ignore[arg-type]
+
+
+def test_noise_from_a_seed_that_cannot_be_drawn_is_refused_before_a_run_trains() -> None:
+    with History.in_memory() as history, pytest.raises(ValueError, match="noise from a seed can be drawn from"):
+        serve(Revocable(history, federation(), seed=SEED), Rounds(2), PaperSifu(1e-9))
+    assert not history.timeline.branches
+
+
+def test_noise_that_rounding_swallows_hides_nobody_and_breaks_nothing() -> None:
+    far = {name: np.full_like(tensor, 5000.0, dtype=np.float32) for name, tensor in simulation().start().items()}
+    engine = simulation(secret_noise=True, training=replace(SMALL, precision="float32"))
+    with History.in_memory() as history, patch.object(Simulation, "start", lambda _: far):
+        revocable = Revocable(history, engine, scored=False)
+        revocable.train(Rounds(3))
+        history.requests.ask(["clinic-0"], Budget(1e-3, 1e-9))
+        (outcome,) = revocable.forget(PaperSifu(2.0**-16), Rounds(1))
+        assert outcome.mode is Mode.EXACT
+        assert history.integrity.verify() == []
+
+
+def test_in_rounds_with_noise_its_own_is_not_said_to_hide_who_left_before() -> None:
+    server = NoisedAverage(clip=0.5, denominator=7.0, noise_multiplier=8.0)
+    noised = replace(SMALL, clips_updates=True)
+    engine = simulation(training=noised, public=server.facts, public_schedule=True, secret_noise=True)
+    with History.in_memory() as history:
+        revocable = Revocable(history, engine, server=server)
+        revocable.train(Rounds(8))
+        for name, method in (("clinic-0", Dp()), ("clinic-1", PaperSifu(2.0**-14))):
+            history.requests.ask([name], Budget(8.0, 0.01))
+            revocable.forget(method, Rounds(3), level=ErasureLevel.OUTPUT)
+        first, second = (build_statement(history, number) for number in (1, 2))
+        for statement in (first, second):
+            verify(sign(statement, [SIGNER]), [KEY], history=history)
+        assert first.predicate.mode == "instance"
+        assert first.predicate.noise is None
+        assert second.predicate.mode == "exact"
+
+
+def forged(statement: Statement, sigma: float) -> Statement:
+    noise = statement.predicate.noise
+    assert noise is not None
+    stated = statement.predicate.model_copy(update={"noise": noise.model_copy(update={"sigma": sigma})})
+    return statement.model_copy(update={"predicate": stated})
+
+
+@pytest.mark.parametrize("releases", [1, 4])
+def test_a_condition_is_of_all_releases_and_of_the_noise_as_it_is_drawn(releases: int) -> None:
+    with History.in_memory() as history:
+        revocable = Revocable(history, simulation(), seed=SEED)
+        revocable.train(Rounds(6))
+        history.requests.ask(["clinic-0"], Budget(8.0, 0.01), releases=releases)
+        revocable.forget(Last(), Rounds(2))
+        condition = find_condition(history, build_statement(history, 1))
+    assert condition is not None
+    # What secret noise would certify, but for what is kept back for rounding.
+    assert condition.epsilon == pytest.approx(8.0, rel=2e-3)
+    assert "within epsilon 8 and delta 0.01" in str(condition)
+
+
 def test_noise_that_hides_nobody_leaves_a_certificate_as_exact_as_it_was() -> None:
     with History.in_memory() as history:
         early = simulation(9, secret_noise=True)
@@ -139,11 +211,15 @@ def test_noise_that_hides_nobody_leaves_a_certificate_as_exact_as_it_was() -> No
         statement = build_statement(history, 1)
         assert statement.predicate.noise is not None
         assert statement.predicate.noise.sigma == 2.0**-14
-        assert any("none of these clients to hide" in constant for constant in statement.predicate.constants)
+        (chosen,) = [said for said in statement.predicate.assumptions if "size of the restart's noise" in said.what]
+        assert chosen.basis == "declared by the operator"
         assert statement.predicate.guarantee is None
         annex = build_annex(history, statement)
         assert annex.predicate.restart is not None
         assert annex.predicate.restart.sigma == 2.0**-14
+        for sigma in (0.3, 1e-30, 1e300):
+            with pytest.raises(CertificateError, match="its noise"):
+                verify(sign(forged(statement, sigma), [SIGNER]), [KEY])
         found = verify(sign(statement, [SIGNER]), [KEY], history=history, annex=sign(annex, [SIGNER]))
         assert found.statement.predicate.mode == "exact"
         # Whoever asks next goes back along the same line, and is hidden by noise of its own.

@@ -19,7 +19,7 @@ from rescind.certificates.issue import deletion_digest, deletion_log, describe_d
 from rescind.certificates.models import find_path
 from rescind.certificates.predicate import STATEMENT_TYPE, Count, Digest, InToto, Part, Sha256, Statement, Words
 from rescind.certificates.wording import format_at_most
-from rescind.core.calibration import reached_epsilon
+from rescind.core.calibration import DELTA_RANGE, reached_epsilon
 from rescind.core.edges import ModelId
 from rescind.core.facts import Mode, PrivacyScope
 from rescind.core.sensitivity import group_sensitivity
@@ -235,7 +235,7 @@ def find_condition(history: History, report: Statement) -> Condition | None:
         describe_drawn(report.predicate.facts.parameters, report.predicate.noise, None),
         request.budget.delta,
     )
-    kept = (1 - RESERVE) * delta
+    kept = max((1 - RESERVE) * delta, DELTA_RANGE[0])
     epsilon, reached = noise.guarantee(reached_epsilon(mu, kept), kept, request.releases)
     if reached > delta:
         return None

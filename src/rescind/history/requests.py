@@ -124,7 +124,7 @@ class Requests:
             )
         if not request.budget.certifiable and isinstance(self._journal.read().facts.public, DpFedAvg):
             raise ValueError(
-                "the paper's formula is for the noise on one model, and this run has noise in every round: ask with a "
+                "the paper's formula is for noise on one model, and this run has noise in every round: ask with a "
                 "Budget"
             )
         if sender != OPERATOR and len(request.group) != 1:
