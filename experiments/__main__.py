@@ -59,11 +59,11 @@ def main() -> int:
                 harness.run(figure, todo, chosen.data, rows)
             except (NoFolderError, FileNotFoundError) as missing:
                 options.error(str(missing))
-        found = harness.flat(harness.stored(figure, rows), todo)
+        kept = harness.stored(figure, rows)
+        found = harness.flat(kept, todo)
         if not found:
             options.error(nothing)
-        drawn = harness.drawing(figure)
-        table = drawn.table(found)
+        drawn, table = harness.drawing(figure), harness.table(figure, kept, todo)
         tables.save(drawn.draw(found), folder)
         if not chosen.quick:
             tables.insert(folder / "README.md", table)

@@ -3,7 +3,7 @@
 A figure is a folder: ``config.toml`` says what to run and, if it has no module of its own, as which it is drawn;
 ``rows.jsonl`` holds what came out, one line for each run with its configuration, the configuration's hash, versions,
 date and seconds; picture and README's table are made from the rows alone. A run that is in the file is not run
-again, so a sweep that was killed goes on.
+again, so a sweep that was killed goes on; one that is older than the code (``experiments.outdated``) is.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from experiments.outdated import describe, find_changes
 
 FIGURES = Path(__file__).parent / "figures"
 VERSIONS = ("rescind", "numpy", "scipy", "torch")
@@ -106,7 +108,7 @@ def stored(figure: str, rows: Path | None = None) -> dict[str, Row]:
 
 def run(figure: str, todo: Sequence[Task], data: str | None, rows: Path) -> int:
     """Run what is missing, in two processes, and give how many runs that were."""
-    done = stored(figure, rows)
+    done = {key: row for key, row in stored(figure, rows).items() if not find_changes(row)}
     missing = [task for task in todo if task.hash not in done]
     # Each process has one thread: that is the best use of two cores.
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -120,9 +122,9 @@ def run(figure: str, todo: Sequence[Task], data: str | None, rows: Path) -> int:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    if rows.exists() and not rows.read_bytes().endswith(b"\n"):
-        # A line that was cut off.
-        rows.write_text("".join(json.dumps(row) + "\n" for row in done.values()), "utf-8")
+    if rows.exists():
+        # Without a line that was cut off, and without those that later ones replace.
+        rows.write_text("".join(json.dumps(row) + "\n" for row in stored(figure, rows).values()), "utf-8")
     context = get_context("forkserver")
     # What both processes need is loaded once.
     context.set_forkserver_preload(sorted({f"experiments.runs.{task.experiment}" for task in missing}))
@@ -178,6 +180,13 @@ def repeat(todo: Sequence[Task], rows: Mapping[str, Row]) -> tuple[Task, list[st
 def rows(figure: str) -> list[Row]:
     """Return every stored result of a figure's runs."""
     return flat(stored(figure), tasks(figure))
+
+
+def table(figure: str, found: Mapping[str, Row], todo: Sequence[Task]) -> str:
+    """Return the table that a figure's README shows, and which of its runs are older than the code."""
+    older = describe([found[task.hash] for task in todo if task.hash in found])
+    shown: str = drawing(figure).table(flat(found, todo)).strip()
+    return f"{shown}\n\n{older}" if older else shown
 
 
 def flat(found: Mapping[str, Row], todo: Sequence[Task]) -> list[Row]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments.data import celeba, features, partitions, sets
+from experiments.data.first_models import Begun
 from experiments.data.transferred import transferred
 from experiments.harness import Configuration
 from rescind import LocalTraining, SoftmaxL2
@@ -97,7 +98,9 @@ def trained_by(configuration: Configuration, federation: Federation) -> tuple[Lo
     steps, rate = configuration["steps"], configuration["learning_rate"]
     if configuration["features"] == "images":
         channels, size, _ = federation.inputs
-        network = Network(channels, size, federation.classes, configuration["hidden"], configuration["width"])
+        of = channels, size, federation.classes, configuration["hidden"], configuration["width"]
+        first = configuration.get("first_model")
+        network = Network(*of) if first is None else Begun(*of, first_model=first)
         return LocalTraining(steps=steps, learning_rate=rate, loss=NetworkLoss(), precision="float32"), network
     loss = SoftmaxL2(l2=configuration["l2"], row_norm=configuration["row_norm"])
     return LocalTraining(steps=steps, learning_rate=rate, loss=loss), head_of(federation)

@@ -51,8 +51,8 @@ from rescind.simulation import Federation, Simulation
 PUBLISHED = "SIFU as published"
 # As exact; but noise can no longer be planned from where it ends.
 LOOSE = "solve to 0.01"
-# FedEraser and FedAccum go back by what clients sent in every tenth round.
-TAPE_INTERVAL = 10
+# FedEraser and FedAccum go back by what clients sent in every tenth round; this one by all of it.
+TAPE_INTERVAL, EVERY_ROUND = 10, "FedAccum, every round"
 # What says how to forget, not how to train: runs that differ only in these have their training in common.
 FORGETTING = ("method", "fixed_sigma", "epsilon", "delta", "shares", "reference")
 # What does not matter to the attack's reference either, which is trained for a number of rounds, and never by DP.
@@ -91,6 +91,7 @@ METHODS: Mapping[str, Callable[[Configuration], Method | tape.TapeMethod]] = {
     FineTuning.name: lambda _: FineTuning(),
     FedEraser.name: lambda _: FedEraser(),
     FedAccum.name: lambda _: FedAccum(),
+    EVERY_ROUND: lambda _: FedAccum(),
     Dp.name: lambda _: Dp(),
     Solve.name: lambda _: Solve(),
     LOOSE: lambda _: Solve(Solving(tolerance=0.01)),
@@ -210,21 +211,21 @@ def trained(configuration: Configuration, engine: Departing, server: Server, met
             raise BrokenDownError(history.newest.round) from error
         return history
 
-    return copied(_remember(configuration, engine, History, train))
+    return copied(_remember(configuration, engine, "history", train))
 
 
 def trained_tape(configuration: Configuration, engine: Departing, until: Stop) -> tape.Tape:
     """Return a tape of the training."""
-    start = tape.Tape(engine.start(), TAPE_INTERVAL)
-    return _remember(configuration, engine, tape.Tape, lambda: tape.train(engine, start, engine.clients, until))
+    interval = 1 if configuration["method"] == EVERY_ROUND else TAPE_INTERVAL
+    start = tape.Tape(engine.start(), interval)
+    kind = f"tape of every {interval}"
+    return _remember(configuration, engine, kind, lambda: tape.train(engine, start, engine.clients, until))
 
 
-def _remember(
-    configuration: Configuration, engine: Departing, kind: type[Training], train: Callable[[], Training]
-) -> Training:
+def _remember(configuration: Configuration, engine: Departing, kind: str, train: Callable[[], Training]) -> Training:
     """Return what a training leaves; if this process has trained alike already, that of then."""
     later = FORGETTING if configuration.get("marked") else (*FORGETTING, "groups")
-    key = f"{engine.facts} {kind.__name__} {_without(configuration, later)}"
+    key = f"{engine.facts} {kind} {_without(configuration, later)}"
     if key not in _trained:
         while len(_trained) >= TRAININGS:
             oldest = _trained.pop(next(iter(_trained)))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import harness, tables
+from experiments import harness, outdated, tables
 
 FIGURES = [name for name in harness.names() if (harness.FIGURES / name / "rows.jsonl").exists()]
 
@@ -94,11 +94,20 @@ def test_who_has_no_data_is_told_what_to_do(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
+def test_a_run_that_is_older_than_the_code_is_run_again_and_named() -> None:
+    row = {"date": "2026-11-16", "results": [{"sigma": 0.5}, {"sigma": 0.0}], "configuration": {"method": "Last"}}
+    assert outdated.find_changes(row) == ["a noised restart was pulled towards the start"]
+    assert not outdated.find_changes(row | {"date": "2026-11-17"})
+    paper = row | {"date": "2026-11-18", "configuration": {"method": "SIFU as published"}}
+    rows = [row, paper, row | {"results": [{"rounds": 3}]}]
+    assert outdated.describe(rows).startswith("2 of these 3 runs are older")
+    assert outdated.describe([]) == ""
+
+
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_readme_shows_what_is_stored(name: str) -> None:
-    rows = harness.rows(name)
     readme = (harness.FIGURES / name / "README.md").read_text("utf-8")
     shown = readme.partition(tables.BEGIN)[2].partition(tables.END)[0].strip()
-    assert shown == harness.drawing(name).table(rows).strip()
+    assert shown == harness.table(name, harness.stored(name), harness.tasks(name))
     assert "TODO" not in readme
     assert f"python -m experiments {name}" in readme

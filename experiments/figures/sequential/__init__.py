@@ -35,6 +35,7 @@ METHODS = {
     "Fine-tuning": "Fine-tuning",
     "FedEraser": "FedEraser",
     "FedAccum": "FedAccum",
+    "FedAccum, every round": "FedAccum, every round",
     "DP": "DP",
 }
 
