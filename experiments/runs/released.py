@@ -2,8 +2,9 @@
 
 Nothing of the product is used: momentum and noise from a seed have no bound. Softmax regression with bias on
 normalised pixels, plain means of a fixed number of clients, classes that leave one after the other. A client adds its
-distance from the mean of a round, times a weight, to its Psi, which begins anew in each branch; training goes back to
-the last model of the first branch where somebody of the group is above Psi*. Noise is added at every restart.
+distance from the mean of a round, times a weight, to its Psi, which begins anew in each branch. Training goes back to
+the last model before somebody of the group is above Psi*: in the first branch where somebody is, or in the newest.
+Noise is added at every restart.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ WEIGHTS: Mapping[str, Callable[[int, int], float]] = {
     "SIFU, 1/(clients - 1)": lambda left, _: 1 / (left - 1),
     "SIFU, 1/(participants - 1)": lambda _, drawn: 1 / (drawn - 1),
 }
+NEWEST = ", newest branch"
+# Where it is looked for the model to go back to: from the first branch on, as in Algorithm 3, or in the newest alone.
+SIFU = (*WEIGHTS, f"SIFU, 1/(clients - 1){NEWEST}")
 MEAN, DEVIATION = 0.1307, 0.3081
 
 Floats = NDArray[np.float64]
@@ -83,7 +87,8 @@ def run(configuration: Configuration) -> list[Row]:
     draws = np.random.Generator(np.random.PCG64([seed, 1]))
     bound = 1 / math.sqrt(clients.rows.shape[2] - 1)
     start = np.random.Generator(np.random.PCG64([seed, 0])).uniform(-bound, bound, (clients.rows.shape[2], 10))
-    weight = WEIGHTS.get(configuration["method"])
+    method = configuration["method"]
+    weight = WEIGHTS.get(method.removesuffix(NEWEST))
     goal = sensitivity_threshold(
         configuration["sigma"], ClassicBudget(configuration["epsilon"], configuration["delta"]).mu
     )
@@ -118,7 +123,7 @@ def run(configuration: Configuration) -> list[Row]:
         if weight is None:
             begun, branch = (0, 0), Branch(number, [start])
         else:
-            path, at = cut(path, gone, goal)
+            path, at = cut(path, gone, goal, newest=method.endswith(NEWEST))
             begun = (path[-1].number, at)
             noise = np.random.Generator(np.random.PCG64([seed, 2, number])).normal(size=start.shape)
             branch = Branch(number, [path[-1].models[at] + configuration["sigma"] * noise])
@@ -137,11 +142,11 @@ def run(configuration: Configuration) -> list[Row]:
     return found
 
 
-def cut(path: list[Branch], gone: Sequence[int], goal: float) -> tuple[list[Branch], int]:
+def cut(path: list[Branch], gone: Sequence[int], goal: float, *, newest: bool) -> tuple[list[Branch], int]:
     """Return the path up to the model that training goes back to, and that model's round."""
     for at, branch in enumerate(path):
         below = [psi[gone].max() <= goal for psi in branch.psi]
-        if not all(below) or at == len(path) - 1:
+        if at == len(path) - 1 or not (newest or all(below)):
             last = max(number for number, fits in enumerate(below) if fits)
             branch.models, branch.psi = branch.models[: last + 1], branch.psi[: last + 1]
             return path[: at + 1], last

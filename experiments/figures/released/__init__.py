@@ -9,10 +9,10 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from experiments.harness import Row
-from experiments.runs.released import SCRATCH, WEIGHTS
+from experiments.runs.released import SCRATCH, SIFU
 from experiments.tables import COLOURS, grouped, markdown, percent
 
-METHODS = (SCRATCH, *WEIGHTS)
+METHODS = (SCRATCH, *SIFU)
 
 
 def totals(rows: Sequence[Row]) -> dict[tuple[str, int], int]:
@@ -32,7 +32,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     """Return the rounds against Scratch's: over all seeds together, and the least and the most of a seed."""
     found, told = totals(rows), dict[str, Any]()
     scratch = sum(total for (name, _), total in found.items() if name == SCRATCH)
-    for method in WEIGHTS:
+    for method in SIFU:
         own, together = ratios(rows, method), sum(total for (name, _), total in found.items() if name == method)
         told[method] = [round(each, 2) for each in (together / scratch, min(own), max(own))]
     return told
@@ -72,8 +72,8 @@ def draw(rows: Sequence[Row]) -> Figure:
     seeds = sorted({seed for _, seed in found})
     for at, method in enumerate(METHODS):
         heights = [found.get((method, seed), 0) for seed in seeds]
-        places = [place + 0.27 * (at - 1) for place in range(len(seeds))]
-        axes.bar(places, heights, width=0.25, color=COLOURS[at], label=method)
+        places = [place + 0.21 * (at - 1.5) for place in range(len(seeds))]
+        axes.bar(places, heights, width=0.2, color=COLOURS[at], label=method)
     axes.set_xticks(range(len(seeds)), [f"seed {seed}" for seed in seeds])
     axes.set_ylabel("rounds after three requests")
     axes.legend(fontsize=8, frameon=False)
