@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments.harness import Row
 from experiments.runs.released import SCRATCH, SIFU
-from experiments.tables import COLOURS, grouped, markdown, percent
+from experiments.tables import COLOURS, grouped, legend_below, markdown, percent
 
 METHODS = (SCRATCH, *SIFU)
 
@@ -67,7 +67,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def draw(rows: Sequence[Row]) -> Figure:
     """Draw every seed's rounds after all requests, by method."""
-    figure = Figure(figsize=(6.4, 2.8), layout="constrained")
+    figure = Figure(figsize=(8.6, 3.2), layout="constrained")
     axes, found = figure.subplots(), totals(rows)
     seeds = sorted({seed for _, seed in found})
     for at, method in enumerate(METHODS):
@@ -76,5 +76,5 @@ def draw(rows: Sequence[Row]) -> Figure:
         axes.bar(places, heights, width=0.2, color=COLOURS[at], label=method)
     axes.set_xticks(range(len(seeds)), [f"seed {seed}" for seed in seeds])
     axes.set_ylabel("rounds after three requests")
-    axes.legend(fontsize=8, frameon=False)
+    legend_below(figure, axes)
     return figure
