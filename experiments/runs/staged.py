@@ -40,7 +40,7 @@ from rescind.core.arrays import Floats, Tensor
 from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.core.regularity import SquaredL2
-from rescind.core.ridge import RidgeSums, add_up_ridge, fixed_point_bits, ridge_solution
+from rescind.core.ridge import RidgeSums, add_up_ridge, ridge_solution
 from rescind.core.solver import Solving, bytes_sent, choose
 from rescind.core.sums import Wanted, flatten, unflatten
 from rescind.engines.engine import Answers, Doubt, Replies
@@ -404,8 +404,8 @@ def _solve_softmax(setting: Setting, rows: Federation, l2: float, known: Shard) 
 
 def _solve_ridge(setting: Setting, rows: Federation, l2: float, known: Shard) -> tuple[Row, Cost, Cost]:
     """Do the same for the ridge head, which takes one round."""
-    loss, classes, (features,) = SquaredL2(l2=l2, row_norm=1.0), rows.classes, rows.inputs
-    bits, targets = fixed_point_bits(loss, setting.configuration["examples"]), np.eye(classes)
+    loss = SquaredL2(l2, 1.0, most_rows=setting.configuration["examples"], most_clients=1)
+    classes, (features,), targets = rows.classes, rows.inputs, np.eye(rows.classes)
     numbers = (features + 1) * (features + 2) // 2 + classes * (features + 1)
     engine = _engine(rows, l2)
 
@@ -413,7 +413,7 @@ def _solve_ridge(setting: Setting, rows: Federation, l2: float, known: Shard) ->
         seconds, total = 0.0, list[RidgeSums]()
         for name in names:
             start, shard = process_time(), rows.shards[name]
-            total.append(sum_ridge(shard.features, targets[shard.labels], loss, bits))
+            total.append(sum_ridge(shard.features, targets[shard.labels], loss))
             seconds += process_time() - start
             # All of them at once would take much memory.
             total = [add_up_ridge(total)]

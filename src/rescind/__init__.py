@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from rescind.certificates.verification import verify
     from rescind.core.calibration import Budget
     from rescind.core.edges import ModelId
-    from rescind.core.facts import Facts, Sampling
-    from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2
+    from rescind.core.facts import Facts, PublishedBody, Sampling
+    from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2, SquaredL2
     from rescind.core.training import LocalTraining
     from rescind.engines.accuracies import Accuracies
     from rescind.engines.stops import Accuracy, Rounds
@@ -24,8 +24,8 @@ _HOMES = {
     "rescind.certificates.verification": ("verify",),
     "rescind.core.calibration": ("Budget",),
     "rescind.core.edges": ("ModelId",),
-    "rescind.core.facts": ("Facts", "Sampling"),
-    "rescind.core.regularity": ("Curvature", "DeclaredLoss", "LogisticL2", "NetworkLoss", "SoftmaxL2"),
+    "rescind.core.facts": ("Facts", "PublishedBody", "Sampling"),
+    "rescind.core.regularity": ("Curvature", "DeclaredLoss", "LogisticL2", "NetworkLoss", "SoftmaxL2", "SquaredL2"),
     "rescind.core.training": ("LocalTraining",),
     "rescind.engines.accuracies": ("Accuracies",),
     "rescind.engines.stops": ("Accuracy", "Rounds"),
@@ -53,6 +53,7 @@ __all__ = [
     "ModelId",
     "NetworkLoss",
     "PaperSifu",
+    "PublishedBody",
     "Revocable",
     "Rounds",
     "Sampling",
@@ -60,6 +61,7 @@ __all__ = [
     "Sifu",
     "SoftmaxL2",
     "Solve",
+    "SquaredL2",
     "StrictSifu",
     "flower",
     "simulation",

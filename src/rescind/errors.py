@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-UNSTAGED = "a network in two stages is not trained as a whole: use solve(), and Solve() to forget"
+ONLY_SOLVED = (
+    "a network in two stages is not trained as a whole, nor is a ridge head: use solve(), and Solve() to forget"
+)
 ROWS_NEED = "rows of a client that stays are forgotten from before its first round only, by Exact() or Solve()"
 
 

@@ -28,7 +28,7 @@ from rescind.engines.server import Average, Server, check_server, draw_noise, no
 from rescind.engines.solving import check_solvable, solve
 from rescind.engines.stops import Rounds, Stop
 from rescind.engines.training import Watch, ignore, train
-from rescind.errors import ROWS_NEED, UNSTAGED, ClosedRequestError, PendingRequestError
+from rescind.errors import ONLY_SOLVED, ROWS_NEED, ClosedRequestError, PendingRequestError
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
@@ -116,7 +116,8 @@ class Revocable:
         _check_stop(until)
         with self._recording() as recorder:
             self._check_free()
-            self._check_unstaged()
+            if self.engine.facts.only_solved:
+                raise ValueError(ONLY_SOLVED)
             held = self._is_held(recorder)
             train(self.engine, recorder, self._present(), until, self.server, self._show(recorder), held)
             return recorder.model_id
@@ -411,11 +412,6 @@ class Revocable:
             return names
 
         return present
-
-    def _check_unstaged(self) -> None:
-        """Refuse to train a network in two stages as if it had one: the head is solved, with everybody."""
-        if self.engine.facts.stages is not None:
-            raise ValueError(UNSTAGED)
 
     def _waiting(self, recorder: Recorder, *, approval: Approvers) -> list[FiledRequest]:
         """Return the open requests; those whose clients the newest model does not know are settled here and now.

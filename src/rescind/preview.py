@@ -92,8 +92,8 @@ def preview(
     noised = isinstance(summary.facts.public, DpFedAvg)
     strict = strict or (noised and all(earlier.public_plan for earlier in summary.owed))
     solved = None if summary.facts.solving_obstacles else Solve().plan(summary, request)
-    if summary.facts.stages and solved:
-        # Nothing else is done with a network in two stages.
+    if summary.facts.only_solved and solved:
+        # Nothing else is done there.
         return Preview(history.run, (solved,), solved, solved)
     offered, missing = (strict_candidates(summary, request), ()) if strict else consider(summary, request)
     # What proves nothing is no advice; noise from a seed is an experiment's, and means what it says there.

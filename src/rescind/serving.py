@@ -191,7 +191,7 @@ def serve(
     check_approval(approval)
     history = federation.history
     placed: ModelId | None = None
-    solve = solve or federation.engine.facts.stages is not None
+    solve = solve or federation.engine.facts.only_solved
     chosen = method or (Solve() if solve else choose_method(federation))
     # Before anything is trained or taken away: who asks later could not be served.
     # What was begun is finished, whatever happened since.

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from flwr.serverapp.strategy import FedAvg, FedMedian
 from typer.testing import CliRunner
 
 import rescind.flower
-import rescind.flower.server.engine as flower_engine
 from rescind import Budget, Exact, Goal, History, SoftmaxL2
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import InconsistentCertificateError
@@ -32,7 +32,6 @@ from rescind.core.arrays import Tensor
 from rescind.core.edges import NO_BOUND, ModelId, RoundKind
 from rescind.core.facts import Mode, PrivacyScope
 from rescind.core.regularity import SquaredL2
-from rescind.core.ridge import MOST_ROWS, fixed_point_bits
 from rescind.core.rounds import Replies, RoundResult
 from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
@@ -430,13 +429,13 @@ def test_sums_that_no_rows_have_are_rejected(change: Callable[[ArrayRecord], Any
         assert re.search(reason, event.rejected[0][1])
 
 
-def test_more_rows_than_the_scale_has_room_for_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flower_engine, "MOST_ROWS", 40)
-    monkeypatch.setattr(flower_engine, "fixed_point_bits", lambda loss, _: fixed_point_bits(loss, MOST_ROWS))
+def test_who_has_more_rows_than_a_client_may_have_is_left_out_whoever_else_comes() -> None:
+    fewer = Stages(BODY_ROUNDS, STAGES.head, replace(RIDGE.loss, most_rows=13))
     with History.in_memory() as history:
-        start(history, recorded={"stages": RIDGE})
+        start(history, recorded={"stages": fewer})
         ((_, event),) = history.timeline.of(RepliesRejected)
-        assert len(event.rejected) == 3
+        large = {name for name, shard in CLINICS.items() if len(shard.labels) > 13}
+        assert set(history.participants.names(client for client, _ in event.rejected)) == large
 
 
 def one_reply(

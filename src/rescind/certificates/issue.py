@@ -25,6 +25,7 @@ from rescind.certificates.predicate import (
     NoisedRounds,
     PowerAt,
     Predicate,
+    PublishedBody,
     RecordedFacts,
     Sha256,
     Solving,
@@ -38,10 +39,10 @@ from rescind.certificates.wording import NOISE_SOURCE, SEED, write_predicate
 from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope
-from rescind.core.regularity import LogisticL2, SoftmaxL2, expansion
+from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2, expansion
 from rescind.core.strict import NORM_MISSED, participation_mu
 from rescind.core.summary import DrawnNoise, Request
-from rescind.core.training import OWN_CODE, LocalTraining
+from rescind.core.training import LocalTraining
 from rescind.history.codec import encode
 from rescind.history.events import RowsNamed
 from rescind.history.history import History
@@ -307,22 +308,25 @@ def describe_facts(facts: Facts, parameters: int) -> RecordedFacts:
         solved=facts.solved,
         parameters=parameters,
         stages=stages,
+        body=None if facts.body is None else PublishedBody(name=facts.body.name, digest=facts.body.digest),
         sources=Sources(**{name: getattr(facts.sources, name).value for name in Sources.model_fields}),
     )
 
 
 def describe_training(training: LocalTraining) -> Training:
     """Return the training as a certificate states it."""
-    loss, curvature, own_code = training.loss, training.loss.curvature, training.optimizer == OWN_CODE
-    head = loss if isinstance(loss, SoftmaxL2 | LogisticL2) else None
+    loss, has_steps = training.loss, training.has_steps
+    head = loss if isinstance(loss, SoftmaxL2 | LogisticL2 | SquaredL2) else None
+    # A ridge head has no steps that its curvature could be a factor of.
+    curvature = None if training.is_solved else loss.curvature
     return Training(
         loss=type(loss).__name__,
         l2=None if head is None else head.l2,
         row_norm=None if head is None else head.row_norm,
         curvature=None if curvature is None else (curvature.low, curvature.high),
         gradient_bound=loss.gradient_bound,
-        learning_rate=None if own_code else training.learning_rate,
-        steps=None if own_code else training.steps,
+        learning_rate=training.learning_rate if has_steps else None,
+        steps=training.steps if has_steps else None,
         proximal=training.proximal,
         server_learning_rate=training.server_learning_rate,
         precision=training.precision,

@@ -126,12 +126,19 @@ class Body(Part):
     anchors: Count
 
 
+class PublishedBody(Part):
+    """The published network that makes the features of a head, by name and the SHA-256 of its weights."""
+
+    name: Words
+    digest: Digest
+
+
 class RecordedFacts(Part):
     """The facts from which, with mode, scope and training, every text follows.
 
     ``sample`` is the rate, size or share that ``sampling`` draws, ``batch`` the examples of a local step, None where
     all are used; ``solved`` says that somewhere the head was solved, ``parameters`` is d, ``stages`` is None where
-    the whole model is trained alike.
+    the whole model is trained alike. ``body`` is what the features of a head come from, if that is stated.
     """
 
     sampling: Literal["everybody", "poisson", "fixed_size", "fraction"]
@@ -141,6 +148,7 @@ class RecordedFacts(Part):
     solved: bool
     parameters: Count
     stages: Stages | None
+    body: PublishedBody | None = None
     sources: Sources
 
 
@@ -148,8 +156,8 @@ class Training(Part):
     """What every client executed in a round, and the factors that follow from it.
 
     ``curvature`` bounds the eigenvalues of the loss's Hessian, ``gradient_bound`` is L, both None where nothing is
-    known; ``expansion`` is B, ``factor`` rho = B^K. Of code of the clients' own nothing is stated: then
-    ``learning_rate`` and ``steps`` are None.
+    known; ``expansion`` is B, ``factor`` rho = B^K. Of code of the clients' own nothing is stated, and a ridge head
+    is not trained: then ``learning_rate`` and ``steps`` are None.
     """
 
     loss: Words

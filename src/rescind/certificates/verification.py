@@ -50,6 +50,7 @@ from rescind.certificates.predicate import (
     Predicate,
     RecordedFacts,
     Statement,
+    Training,
 )
 from rescind.certificates.wording import (
     NOISE_SOURCE,
@@ -63,7 +64,7 @@ from rescind.checkpoints.tensors import digest
 from rescind.core.edges import ErasedStretch, ModelId
 from rescind.core.facts import Mode, PrivacyScope, Source
 from rescind.core.noise import GRID, is_public_sigma, sigma_limits
-from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, NetworkLoss, SoftmaxL2
+from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, NetworkLoss, SoftmaxL2, SquaredL2
 from rescind.core.strict import HeadBound, participations
 from rescind.core.sums import head_names
 from rescind.core.training import LocalTraining
@@ -78,6 +79,12 @@ from rescind.views.models import DIGEST, HEAD, MODEL, RUN, read_remarks
 SIGNER_UNSHOWN = (
     "that whoever signed the request is who was forgotten: give its receipt, or the history with its secret file"
 )
+# The losses of linear heads, by the name that is stated.
+_HEADS: dict[str, type[SoftmaxL2 | LogisticL2 | SquaredL2]] = {
+    "SoftmaxL2": SoftmaxL2,
+    "LogisticL2": LogisticL2,
+    "SquaredL2": SquaredL2,
+}
 # Another machine's special functions may differ in the last digits.
 _CLOSE = 1e-9
 
@@ -498,10 +505,7 @@ def _wrong_training(predicate: Predicate, mode: Mode) -> Iterator[str]:
     try:
         loss = _loss(predicate)
         training = replace(
-            LocalTraining.own_code(stated.precision)
-            if stated.steps is None or stated.learning_rate is None
-            else LocalTraining(stated.steps, stated.learning_rate, loss, precision=stated.precision),
-            loss=loss,
+            _read_training(stated, loss),
             proximal=stated.proximal,
             server_learning_rate=stated.server_learning_rate,
         )
@@ -509,7 +513,7 @@ def _wrong_training(predicate: Predicate, mode: Mode) -> Iterator[str]:
     except (ValueError, ArithmeticError) as refusal:
         yield f"its training cannot be: {_in_a_line(refusal)}"
         return
-    if stated.steps is None and loss.curvature is not None:
+    if stated.steps is None and loss.curvature is not None and not training.is_solved:
         yield "it states a curvature, and not the steps and the learning rate that it is for"
     if not _close(stated, expected):
         yield "B and its power do not follow from the stated training"
@@ -523,6 +527,14 @@ def _wrong_training(predicate: Predicate, mode: Mode) -> Iterator[str]:
             HeadBound.of(training, 0.0, predicate.facts.parameters, predicate.facts.batch or 1)
         except (ValueError, ArithmeticError) as refusal:
             yield f"the stated training has no strict guarantee: {_in_a_line(refusal)}"
+
+
+def _read_training(stated: Training, loss: Loss) -> LocalTraining:
+    if isinstance(loss, SquaredL2):
+        return LocalTraining.solved(loss, stated.precision)
+    if stated.steps is None or stated.learning_rate is None:
+        return replace(LocalTraining.own_code(stated.precision), loss=loss)
+    return LocalTraining(stated.steps, stated.learning_rate, loss, precision=stated.precision)
 
 
 def _can_be_drawn(facts: RecordedFacts) -> bool:
@@ -539,16 +551,15 @@ def _can_be_solved(predicate: Predicate) -> bool:
     facts, training = predicate.facts, predicate.training
     if _head_names(facts.stages.head if facts.stages else predicate.trained) is None:
         return False
-    head = bool(facts.stages) or (training.loss in ("SoftmaxL2", "LogisticL2") and (training.l2 or 0) > 0)
+    head = bool(facts.stages) or (training.loss in _HEADS and (training.l2 or 0) > 0)
     masked = facts.sources.distances == Source.REPORTED.value
     return head and facts.solved and not (masked or facts.equal_weights or predicate.rounds)
 
 
 def _loss(predicate: Predicate) -> Loss:
     stated = predicate.training
-    heads = {"SoftmaxL2": SoftmaxL2, "LogisticL2": LogisticL2}
-    if stated.loss in heads and stated.l2 is not None and stated.row_norm is not None:
-        return heads[stated.loss](stated.l2, stated.row_norm)
+    if stated.loss in _HEADS and stated.l2 is not None and stated.row_norm is not None:
+        return _HEADS[stated.loss](stated.l2, stated.row_norm)
     if stated.loss == "DeclaredLoss" and stated.curvature is not None:
         return DeclaredLoss(Curvature(*stated.curvature), stated.gradient_bound)
     if stated.loss == "NetworkLoss" and stated.curvature is None:

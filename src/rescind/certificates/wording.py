@@ -166,6 +166,13 @@ def _assumptions(mode: Mode, stated: Predicate) -> Iterator[Assumption]:
     yield _by("the first model is public and depends on nobody's data", Source.DECLARED)
     if stated.frozen:
         yield _by(f"the tensors that are never trained, SHA-256 {stated.frozen}, are public", Source.DECLARED)
+    if facts.body:
+        yield _by(
+            f"the body that makes the features, {facts.body.name}, SHA-256 {facts.body.digest}, is public and was "
+            "chosen without looking at these clients' data",
+            Source.DECLARED,
+        )
+        yield _by("every client's features come from that body, and each row's from that row alone", Source.REPORTED)
     yield _by(
         "who could be reached in a round, and when the server's process ended, did not depend on the forgotten "
         "clients",
@@ -184,7 +191,8 @@ def _assumptions(mode: Mode, stated: Predicate) -> Iterator[Assumption]:
     # Also where a later restart trained: the claim still rests on the solve before it.
     if facts.solved:
         yield _by(
-            "the L2 term, the row norm and the solver's settings were fixed without these clients", Source.DECLARED
+            "the L2 term, the row norm, limits of rows and the solver's settings were fixed without these clients",
+            Source.DECLARED,
         )
         yield _by(
             "the solver began anew, and saw sums over the rows of those who answered and nothing else", Source.CHECKED

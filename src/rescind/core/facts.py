@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from enum import Enum
 
@@ -23,6 +24,7 @@ NOT_AVERAGED = (
     "are: what else went into them is bounded by nothing"
 )
 
+_DIGEST = re.compile("[0-9a-f]{64}")
 # Of smaller updates the squares behind a norm would vanish, and nothing would be clipped; larger ones have no use.
 _SIZES = (1e-30, 1e30)
 
@@ -77,6 +79,28 @@ class Stages:
         Theory section 17.
         """
         return max(self.body_rounds - trained, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedBody:
+    """A published network that makes features of a client's rows, the same at every client and never trained.
+
+    Attributes:
+        name: what people call it.
+        digest: the SHA-256 of its weights, 64 hexadecimal digits: ``rescind.flower.digest_body(module)``.
+
+    Raises:
+        ValueError: it has no name, or ``digest`` is none.
+    """
+
+    name: str
+    digest: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not 0 < len(self.name) <= 256 or not self.name.isprintable():
+            raise ValueError(f"name is {self.name!r}; call the body something, in 256 characters at most")
+        if not isinstance(self.digest, str) or not _DIGEST.fullmatch(self.digest):
+            raise ValueError(f"digest is {self.digest!r}; it has to be 64 hexadecimal digits, in small letters")
 
 
 class Mode(Enum):
@@ -252,6 +276,7 @@ class Facts:
         equal_weights: every participant weighs the same, whatever number of examples it has.
         solved: somewhere the head was solved, not trained.
         stages: how the model is trained in two stages, if it is.
+        body: the published body that the rows' features come from, if one is named; it is no part of the model.
 
     Raises:
         ValueError: a fact that is true or false is not a bool, ``sampling`` is no ``Sampling``, or ``sample`` does
@@ -278,6 +303,7 @@ class Facts:
     equal_weights: bool = False
     solved: bool = False
     stages: Stages | None = None
+    body: PublishedBody | None = None
 
     def __post_init__(self) -> None:
         # A string such as "no" would count as true.
@@ -354,6 +380,11 @@ class Facts:
         return HeadBound.of(self.training, head.initial_norm, head.parameters, head.batch, head.steps, head.grid)
 
     @property
+    def only_solved(self) -> bool:
+        """True if the head is solved and never trained: in two stages, or as a ridge head alone."""
+        return self.stages is not None or self.training.is_solved
+
+    @property
     def head_loss(self) -> Loss:
         """What a head is solved for, if it is."""
         return self.stages.loss if self.stages else self.training.loss
@@ -365,7 +396,7 @@ class Facts:
         rules = (
             (
                 isinstance(loss, SoftmaxL2 | LogisticL2 | SquaredL2) and loss.l2 > 0,
-                "only a softmax or logistic head with an L2 term above 0 can be solved",
+                "only a softmax, logistic or ridge head with an L2 term above 0 can be solved",
             ),
             (
                 not isinstance(self.public, DpFedAvg),

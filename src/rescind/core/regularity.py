@@ -137,9 +137,11 @@ class SquaredL2:
         l2: the L2 term (lambda), above 0.
         row_norm: the largest norm of a row (R), public and enforced by clipping on every client.
         target_norm: the largest norm of a target (Y), in the same way; 1 for classes.
+        most_rows: the most rows of a client; who tells of more is rejected, whoever else takes part.
+        most_clients: the most clients in one solution. Rows times clients decide how finely the sums are rounded.
 
     Raises:
-        ValueError: one of them is not a finite number above 0.
+        ValueError: one of them is not a finite number above 0, or one of the last two not a whole one.
 
     Theory section 16.
     """
@@ -147,10 +149,15 @@ class SquaredL2:
     l2: float
     row_norm: float
     target_norm: float = 1.0
+    most_rows: int = 2**16
+    most_clients: int = 2**8
 
     def __post_init__(self) -> None:
-        for name in ("l2", "row_norm", "target_norm"):
+        for name in ("l2", "row_norm", "target_norm", "most_rows", "most_clients"):
             positive(name, getattr(self, name))
+        for name in ("most_rows", "most_clients"):
+            if isinstance(getattr(self, name), bool) or not isinstance(getattr(self, name), int):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it has to be a whole number")
 
     @property
     def curvature(self) -> Curvature:

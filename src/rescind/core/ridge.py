@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 import scipy
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from rescind.core._checks import positive
 from rescind.core.arrays import Floats
@@ -23,9 +24,6 @@ from rescind.core.regularity import SquaredL2
 from rescind.core.sums import doubt_rows
 
 Integers: TypeAlias = NDArray[np.int64]
-
-# The rows of all clients together for which a platform chooses the scale: a public number, whoever takes part.
-MOST_ROWS = 2**24
 
 _EXACT = 2.0**53
 _LARGEST = 2.0**63
@@ -73,12 +71,13 @@ class RidgeSums:
             raise ValueError(f"features {self.features.shape} and targets {self.targets.shape} do not fit each other")
 
 
-def fixed_point_bits(loss: SquaredL2, most_rows: int) -> int:
+def fixed_point_bits(loss: SquaredL2) -> int:
     """Return the finest scale (s) at which no sum can overflow: N_max (2^s max(R', Y))^2 < 2^63.
 
+    N_max is the limit of a client's rows times that of clients: public numbers, whoever takes part.
+
     Args:
-        loss: the head's loss.
-        most_rows: N_max, a public limit on the rows of all clients together.
+        loss: the head's loss, with its limits.
 
     Returns:
         s; at most such that blocks of 256 rows are exact in float64.
@@ -88,9 +87,7 @@ def fixed_point_bits(loss: SquaredL2, most_rows: int) -> int:
 
     Theory section 16.
     """
-    if most_rows < 1:
-        raise ValueError(f"most_rows is {most_rows!r}; it has to be at least 1")
-    square = _longest(loss) ** 2 * _MARGIN
+    most_rows, square = loss.most_rows * loss.most_clients, _longest(loss) ** 2 * _MARGIN
     bits = math.floor(math.log2(min(_LARGEST / most_rows, _EXACT / _LEAST_BLOCK) / square) / 2 - 1e-9)
     if bits < 8:
         raise ValueError(
@@ -113,7 +110,7 @@ def check_ridge_loss(loss: SquaredL2) -> None:
 
     Theory section 16.
     """
-    fixed_point_bits(loss, MOST_ROWS)
+    fixed_point_bits(loss)
     least = 2 * _EIGEN_SLACK * (loss.row_norm**2 + 1)
     if not loss.l2 >= least:
         raise ValueError(
@@ -202,7 +199,7 @@ def add_up_ridge(parts: Sequence[RidgeSums]) -> RidgeSums:
 def ridge_solution(sums: RidgeSums, l2: float) -> Floats:
     """Return the head with the least squared error on the rows of A, and L2 term.
 
-    On one machine it is a function of the sums, bit by bit.
+    On one machine it is a function of the sums, bit by bit, however many threads others use: it is solved in one.
 
     Args:
         sums: the sums over all rows.
@@ -220,45 +217,38 @@ def ridge_solution(sums: RidgeSums, l2: float) -> Floats:
     unit = 4.0**-sums.bits
     matrix = sums.features.astype(np.float64) * unit / sums.rows
     matrix[np.diag_indices_from(matrix)] += l2
-    try:
-        factor = scipy.linalg.cho_factor(matrix)
-    except np.linalg.LinAlgError as error:
-        raise ValueError("no rows have such sums: the features' matrix has a negative direction") from error
-    solved = scipy.linalg.cho_solve(factor, sums.targets.astype(np.float64).T * unit / sums.rows)
+    with threadpool_limits(1, "blas"):
+        try:
+            factor = scipy.linalg.cho_factor(matrix)
+        except np.linalg.LinAlgError as error:
+            raise ValueError("no rows have such sums: the features' matrix has a negative direction") from error
+        solved = scipy.linalg.cho_solve(factor, sums.targets.astype(np.float64).T * unit / sums.rows)
     return np.ascontiguousarray(solved.T).reshape(-1)
 
 
-def check_ridge_sums(
-    sums: RidgeSums, loss: SquaredL2, outputs: int, features: int, bits: int, most_rows: int = 2**40
-) -> str | None:
-    """Return why no rows and targets can have these sums, or None if some might.
+def check_ridge_sums(sums: RidgeSums, loss: SquaredL2, outputs: int, features: int) -> str | None:
+    """Return why no rows and targets of a client can have these sums, or None if some might.
 
-    It is what one answer shows by itself. A lie within these bounds passes. The sum of several clients' answers can
-    be checked in the same way.
+    It is what one answer shows by itself. A lie within these bounds passes.
 
     Args:
         sums: the answer.
-        loss: the head's loss, with the norms of rows (R) and targets (Y).
+        loss: the head's loss, with the norms of rows (R) and targets (Y), and the most rows of a client.
         outputs: the numbers in a target.
         features: the number of features (D).
-        bits: the scale (s) that was asked for.
-        most_rows: the most rows that are believed; of all clients together no more than ``fixed_point_bits`` was
-            told, as ``add_up_ridge`` refuses sums that do not fit into 64 bits.
 
     Returns:
         the reason, for a log: it names no number of the client's but the count of its rows. None if nothing is wrong.
 
     Theory section 16.
     """
-    width = features + 1
-    if (doubt := doubt_rows(sums.rows, most_rows)) is not None:
+    width, bits = features + 1, fixed_point_bits(loss)
+    if (doubt := doubt_rows(sums.rows, loss.most_rows)) is not None:
         return doubt
     if sums.bits != bits:
         return f"it is not at the scale of {bits} bits that was asked for"
     if sums.features.shape != (width, width) or sums.targets.shape != (outputs, width):
         return f"its sums have not the shapes {(width, width)} and {(outputs, width)} that were asked for"
-    if sums.rows * 4.0**bits * _longest(loss) ** 2 >= _LARGEST:
-        return f"the sums of {sums.rows} rows would not fit into 64 bits"
     if not np.array_equal(sums.features, sums.features.T):
         return "the sums of features are not symmetric"
     if int(sums.features[-1, -1]) != sums.rows * 4**bits:

@@ -20,6 +20,7 @@ from rescind.core.regularity import (
     local_factor,
     step_factor,
 )
+from rescind.core.ridge import check_ridge_loss
 
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
 # Above this eta (beta + mu_prox) the analysis of a step does not hold; such steps diverge anyway.
@@ -46,8 +47,9 @@ class Obstacle:
         return f"{self.what}: {self.why}. {self.instead}."
 
 
-# The optimizer of clients that train as they like.
+# The optimizer of clients that train as they like, and of a head that nobody trains.
 OWN_CODE = "the clients' own"
+SOLVER = "a solver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,11 @@ class LocalTraining:
     def __post_init__(self) -> None:
         if not isinstance(self.steps, int) or self.steps < 1:
             raise ValueError(f"steps is {self.steps!r}; a client makes one local step or more")
-        if isinstance(self.loss, SquaredL2):
-            raise ValueError("SquaredL2 is solved for in one round and not trained: nothing bounds its gradients")
+        if isinstance(self.loss, SquaredL2) is not (self.optimizer == SOLVER):
+            raise ValueError(
+                "SquaredL2 is solved for in one round and not trained, as nothing bounds its gradients: give "
+                "LocalTraining.solved(SquaredL2(...)), and another loss is trained"
+            )
         positive("learning_rate", self.learning_rate)
         at_most_one("server_learning_rate", self.server_learning_rate)
         for name in ("proximal", "momentum", "server_momentum", "weight_decay"):
@@ -117,6 +122,34 @@ class LocalTraining:
             the training; its steps and its learning rate stand for nothing.
         """
         return cls(1, 1.0, NetworkLoss(), optimizer=OWN_CODE, precision=precision)
+
+    @classmethod
+    def solved(cls, loss: SquaredL2, precision: str = "float64") -> Self:
+        """Return what stands for the training of a ridge head, which is solved for in one round and never trained.
+
+        Args:
+            loss: what it is solved for, with the limits of rows and clients.
+            precision: the type of the model's numbers.
+
+        Returns:
+            the training; its steps and its learning rate stand for nothing.
+
+        Raises:
+            ValueError: no scale fits the loss, or its L2 term is so small that a client could leave the head without
+                a solution.
+        """
+        check_ridge_loss(loss)
+        return cls(1, 1.0, loss, optimizer=SOLVER, precision=precision)
+
+    @property
+    def has_steps(self) -> bool:
+        """True if its steps and its learning rate are those of clients, and do not stand for nothing."""
+        return self.optimizer not in (OWN_CODE, SOLVER)
+
+    @property
+    def is_solved(self) -> bool:
+        """True if the model is a ridge head, which nobody trains."""
+        return self.optimizer == SOLVER
 
     def factor(self, steps: int | None = None) -> float:
         """Return rho_i, the factor of a client's local steps; eta_s enters with the round.

@@ -16,6 +16,15 @@ class Complaint(StrEnum):
     NOT_FINITE = "features hold numbers that are not finite"
     LABELS = "labels are {}, {}; there have to be {} integers"
     CLASSES = "labels go from {} to {}; they have to be 0 to {}"
+    TARGETS = "targets are {}, {}; there have to be ({}, {}) finite numbers"
+    LABELS_OR_TARGETS = "give the examples' labels, or their targets for a ridge head; one of the two"
+    NO_TARGETS = "targets are for a ridge head, SquaredL2, and the server's loss is {}: give labels"
+    ONE_OUTPUT = "a ridge head of one output has no classes: give targets"
+    MANY_ROWS = "there are {} rows here, and the server takes {} of a client at most: most_rows of its SquaredL2"
+    BODY = (
+        "the features have to come from the body {}, by its SHA-256, and train_head was told {}: "
+        "train_head(body=rescind.flower.digest_body(module)) of the body that the server names"
+    )
     NO_ARRAY = "{} cannot be made a numpy array of numbers: it is a {}"
     BIAS = "the bias has shape {}, for a weight of {}"
     PRECISION = "the head has to be {}: the server's training says so"

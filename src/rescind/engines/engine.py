@@ -11,7 +11,7 @@ from rescind.core.facts import Facts
 from rescind.core.rounds import Answers, Replies
 from rescind.core.sums import Sums, Wanted
 
-__all__ = ["TOO_LONG", "Answers", "Doubt", "Engine", "Replies", "StagedEngine", "SummingEngine"]
+__all__ = ["TOO_LONG", "Answers", "Doubt", "Engine", "Replies", "RidgeEngine", "StagedEngine", "SummingEngine"]
 
 # The one reason for a rejection that says something about the declared training: see ``training.train``.
 TOO_LONG = "its update is longer than any that the training can make"
@@ -113,21 +113,25 @@ class SummingEngine(Engine, Protocol):
         """
 
 
-class StagedEngine(SummingEngine, Protocol):
-    """An engine for a network in two stages."""
-
-    @property
-    def anchors(self) -> Mapping[str, str]:
-        """What people call those who could train the body, by name."""
+class RidgeEngine(Engine, Protocol):
+    """An engine whose clients answer the one question of a ridge head."""
 
     def ridge_sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Answers:
-        """Let clients sum over their rows for a ridge head on a model's body.
+        """Let clients sum over their rows for a ridge head.
 
         Args:
-            model: the model, with its body.
+            model: the model, with its body if that is part of it.
             model_id: the id of the model that the round will make.
             names: the clients.
 
         Returns:
             what they answered, as far as it can be an honest answer.
         """
+
+
+class StagedEngine(SummingEngine, RidgeEngine, Protocol):
+    """An engine for a network in two stages."""
+
+    @property
+    def anchors(self) -> Mapping[str, str]:
+        """What people call those who could train the body, by name."""

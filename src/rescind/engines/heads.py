@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2, SquaredL2
-from rescind.core.ridge import RidgeSums, ridge_sums
+from rescind.core.ridge import RidgeSums, fixed_point_bits, ridge_sums
 from rescind.core.sums import BLOCK, Sums, Wanted, flatten, head_shape
 from rescind.core.training import LocalTraining
 
@@ -125,26 +125,25 @@ def sum_head(
     return Sums(len(rows), total, gradient.reshape(-1), curvature if size else None)
 
 
-def sum_ridge(rows: Tensor, targets: Tensor, loss: SquaredL2, bits: int) -> RidgeSums:
+def sum_ridge(rows: Tensor, targets: Tensor, loss: SquaredL2) -> RidgeSums:
     """Return the sums over a client's rows from which a ridge head is solved in one round.
 
     Args:
         rows: the client's rows (n, features), which are clipped here.
         targets: what the head should say of them (n, outputs), also clipped; of classes, ``np.eye(classes)[labels]``.
-        loss: the head's loss.
-        bits: the fixed point's scale (s), the same for every client: see ``fixed_point_bits``.
+        loss: the head's loss, whose limits decide the fixed point's scale.
 
     Returns:
         the sums, exact and without rounding but that of each number to the fixed point.
 
     Raises:
-        ValueError: there are no rows, or not as many targets, or the scale is too fine.
+        ValueError: there are no rows, or more than the limit, or not as many targets.
 
     Theory section 16.
     """
     clipped = np.asarray(clip_rows(rows.astype(np.float64), loss.row_norm), dtype=np.float64)
     wanted = np.asarray(clip_rows(targets.astype(np.float64), loss.target_norm), dtype=np.float64)
-    return ridge_sums(clipped, wanted, loss, bits)
+    return ridge_sums(clipped, wanted, loss, fixed_point_bits(loss))
 
 
 def _add_hessian(hessian: Floats, probabilities: Tensor, extended: Floats) -> None:

@@ -24,7 +24,7 @@ from rescind.core.rounds import RoundResult
 from rescind.core.sensitivity import GRAM_LIMIT
 from rescind.core.solver import Solver, Solving, advance, begin, choose, solution_rounding
 from rescind.core.sums import Sums, Wanted, flatten, head_shape, unflatten
-from rescind.engines.engine import Answers, Engine, StagedEngine, SummingEngine
+from rescind.engines.engine import Answers, Engine, RidgeEngine, SummingEngine
 from rescind.engines.training import Watch, ask_in_turn, check_exchange, ignore, show_rounds
 from rescind.history.recorder import Recorder
 
@@ -60,7 +60,7 @@ def solve(
     """
     check_solvable(engine)
     if isinstance(engine.facts.head_loss, SquaredL2):
-        _solve_ridge(cast(StagedEngine, engine), recorder, present, solving, watch, interrupted)
+        _solve_ridge(cast(RidgeEngine, engine), recorder, present, solving, watch, interrupted)
         return
     asking, model = cast(SummingEngine, engine), recorder.model()
     facts = engine.facts
@@ -125,7 +125,7 @@ def _end(recorder: Recorder, solving: Solving, solved: bool) -> None:
 
 
 def _solve_ridge(
-    engine: StagedEngine,
+    engine: RidgeEngine,
     recorder: Recorder,
     present: Callable[[], Sequence[str]],
     solving: Solving,
@@ -134,17 +134,24 @@ def _solve_ridge(
 ) -> None:
     """Solve a head with squared error: the first round in which anybody answers is the last."""
     facts, model, solved = engine.facts, recorder.model(), False
+    loss = cast(SquaredL2, facts.head_loss)
 
     def ended() -> bool:
         return solved or recorder.model_id.round >= solving.most_rounds
 
     recorder.record_end_by_data(solved=True)
     for model_id, asked in ask_in_turn(recorder, present, ended, interrupted):
+        # Nobody is left out for it: then who is in the model would depend on who else came.
+        if len(asked) > loss.most_clients:
+            raise ValueError(
+                f"{len(asked)} clients are there, and the sums have room for {loss.most_clients}: begin a new "
+                "history with a larger most_clients of SquaredL2"
+            )
         answers = engine.ridge_sums(model, model_id, asked)
         check_exchange(engine, facts, answers, asked)
         _check_rows(answers)
         if answers.ridge is not None:
-            solved, theta = True, ridge_solution(answers.ridge, cast(SquaredL2, facts.head_loss).l2)
+            solved, theta = True, ridge_solution(answers.ridge, loss.l2)
             model = {**model, **unflatten(theta, find_head(model, facts))}
         _record(recorder, answers, model, None)
         watch(model_id, model)

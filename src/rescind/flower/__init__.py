@@ -1,7 +1,7 @@
 """Flower federations that can forget: wrap a strategy in ``Recorded``, and let ``run`` train and serve requests.
 
-A ClientApp needs the helpers, which are in ``client``; all else is the server's, and is loaded when it is first asked
-for: Flower starts a client's process for every message.
+A ClientApp needs the helpers, which are in ``client``. All else is loaded when it is first asked for, as Flower
+starts a client's process for every message: what is the server's, and the helpers that need torch.
 """
 
 from importlib import import_module
@@ -13,6 +13,7 @@ from rescind.flower.limits import Limits
 if TYPE_CHECKING:
     from rescind.core.facts import Stages
     from rescind.engines.stops import Accuracy, Rounds
+    from rescind.flower.features import digest_body, extract_features
     from rescind.flower.server.recorded import Options, Recorded
     from rescind.flower.server.run import run
     from rescind.serving import StopServing, at_once, nightly
@@ -26,6 +27,8 @@ __all__ = [
     "Stages",
     "StopServing",
     "at_once",
+    "digest_body",
+    "extract_features",
     "identify",
     "is_question",
     "keep_own",
@@ -35,7 +38,7 @@ __all__ = [
     "train_head",
 ]
 
-_SERVER = {
+_HOMES = {
     "Accuracy": "rescind.engines.stops",
     "Options": "rescind.flower.server.recorded",
     "Recorded": "rescind.flower.server.recorded",
@@ -43,13 +46,15 @@ _SERVER = {
     "Stages": "rescind.core.facts",
     "StopServing": "rescind.serving",
     "at_once": "rescind.serving",
+    "digest_body": "rescind.flower.features",
+    "extract_features": "rescind.flower.features",
     "nightly": "rescind.serving",
     "run": "rescind.flower.server.run",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name of the server's."""
-    if name not in _SERVER:
+    """Load a name when it is first asked for."""
+    if name not in _HOMES:
         raise AttributeError(f"module 'rescind.flower' has no attribute {name!r}")
-    return getattr(import_module(_SERVER[name]), name)
+    return getattr(import_module(_HOMES[name]), name)

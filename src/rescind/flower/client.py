@@ -14,7 +14,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from numpy.typing import ArrayLike, NDArray
 
 from rescind.core.arrays import Tensor
-from rescind.core.ridge import MOST_ROWS, fixed_point_bits
 from rescind.core.sums import flatten, head_names
 from rescind.engines.complaints import Complaint
 from rescind.engines.heads import sum_head, sum_ridge, train_head_on
@@ -50,8 +49,10 @@ def train_head(
     msg: Message,
     context: Context,
     features: ArrayLike,
-    labels: ArrayLike,
+    labels: ArrayLike | None = None,
     *,
+    targets: ArrayLike | None = None,
+    body: str = "",
     removed: ArrayLike | None = None,
     request: int = 0,
     receipts: str | os.PathLike[str] | None = None,
@@ -73,6 +74,9 @@ def train_head(
         context: the ClientApp's context.
         features: the client's examples, (n, f), floating point; a numpy array, or a torch tensor on any device.
         labels: their n classes, integers.
+        targets: what a ridge head should say of them in place of classes, (n, outputs). Longer ones are scaled down
+            to the loss's ``target_norm``, and the log says how many.
+        body: the SHA-256 of the body that made the features, from ``digest_body``, where the server names one.
         removed: the examples that were to be forgotten, as indices or as a mask; they are left out. Give an empty
             list once they are deleted.
         request: the number of the last request whose examples are among ``removed``, or deleted. Where the server
@@ -87,9 +91,10 @@ def train_head(
         the reply.
 
     Raises:
-        ValueError: the features, labels or ``removed`` do not fit, ``removed`` is missing or from before the last
-            request, the server's message does not describe a head, or is not the server's (a ClientApp has to have
-            ``identify`` in ``@app.query()``), or it asks for more than the limits allow, which the log says, too.
+        ValueError: the features, labels, targets or ``removed`` do not fit, ``removed`` is missing or from before the
+            last request, the features come from another body than the server names, the server's message does not
+            describe a head, or is not the server's (a ClientApp has to have ``identify`` in ``@app.query()``), or it
+            asks for more than the limits allow, which the log says, too.
     """
     _check_sender(msg, context)
     arrays, told = _receive(msg)
@@ -97,42 +102,49 @@ def train_head(
         raise Complaint.ROWS_NOT_NAMED.error(told.removal, told.removal)
     weight, bias = head_names(told.trained)
     head = {"weight": arrays[weight].numpy(), "bias": arrays[bias].numpy()}
-    features, labels = to_numpy(features, "features"), to_numpy(labels, "labels")
-    _check(head, features, labels)
+    if told.body and body != told.body:
+        raise Complaint.BODY.error(told.body, shorten(body, 100) or "none")
+    features = to_numpy(features, "features")
+    said = _check(head, features, labels, targets, told)
     executed = ConfigRecord({"digest": told.digest()})
     if removed is not None:
-        left_out = find_left_out(removed, len(labels))
+        left_out = find_left_out(removed, len(said))
         if told.removal and receipts is not None:
-            executed["removed"] = commit_rows(receipts, told.removal, features, labels, left_out)
-        features, labels = features[~left_out], labels[~left_out]
-        if not len(labels):
+            # Of targets nothing is committed to: what is shown later is that an example's features were among them.
+            classes = said if targets is None else np.zeros(len(said), np.int64)
+            executed["removed"] = commit_rows(receipts, told.removal, features, classes, left_out)
+        features, said = features[~left_out], said[~left_out]
+        if not len(said):
             raise Complaint.NOTHING_LEFT.error()
     if any(str(tensor.dtype) != told.training.precision for tensor in head.values()):
         raise Complaint.PRECISION.error(told.training.precision)
     norm = float(np.linalg.norm(flatten(head)))
-    admit(limits or Limits(), told, context, head["weight"].shape, norm, len(labels), counts)
+    admit(limits or Limits(), told, context, head["weight"].shape, norm, len(said), counts)
     if told.is_question:
         _witness(context, told, "answered")
     if told.ridge is not None:
-        targets, bits = np.eye(len(head["bias"]))[labels], fixed_point_bits(told.ridge, MOST_ROWS)
-        ridge = sum_ridge(features, targets, told.ridge, bits)
+        if len(said) > told.ridge.most_rows:
+            raise Complaint.MANY_ROWS.error(len(said), told.ridge.most_rows)
+        wanted = np.eye(len(head["bias"]))[said] if targets is None else said
+        _tell_clipped(wanted, told.ridge.target_norm, context)
+        ridge = sum_ridge(features, wanted, told.ridge)
         answer = {"features": _half(ridge.features), "targets": Array(ridge.targets)}
         return _reply(msg, executed, SUMS, ArrayRecord(answer), {"num-examples": ridge.rows})
     if told.wanted is not None:
-        sums = sum_head(head, features, labels, told.training.loss, told.wanted)
+        sums = sum_head(head, features, said, told.training.loss, told.wanted)
         answer = {"gradient": Array(sums.gradient)}
         if sums.curvature is not None:
             answer["curvature"] = _half(sums.curvature)
         return _reply(msg, executed, SUMS, ArrayRecord(answer), {"num-examples": sums.rows, LOSS: sums.loss})
-    size = min(told.batch or len(labels), len(labels))
-    chosen = choose_batches(told.seed, len(labels), size, told.training.steps) if told.batch else None
-    trained = train_head_on(head, features, labels, told.training, chosen)
+    size = min(told.batch or len(said), len(said))
+    chosen = choose_batches(told.seed, len(said), size, told.training.steps) if told.batch else None
+    trained = train_head_on(head, features, said, told.training, chosen)
     own = {weight: Array(trained["weight"]), bias: Array(trained["bias"])}
     result = ArrayRecord({name: own.get(name, array) for name, array in arrays.items()})
     _witness(context, told, "trained")
     if told.masked:
         keep_own(msg, context, result)
-    return _reply(msg, executed, next(iter(msg.content.array_records)), result, {"num-examples": len(labels)})
+    return _reply(msg, executed, next(iter(msg.content.array_records)), result, {"num-examples": len(said)})
 
 
 def is_question(msg: Message) -> bool:
@@ -277,20 +289,53 @@ def _receive(msg: Message) -> tuple[ArrayRecord, Instructions]:
     return arrays, Instructions.of(config)
 
 
-def _check(head: Mapping[str, Tensor], features: Tensor, labels: NDArray[np.int64]) -> None:
-    """Refuse data that do not fit, in words for whoever writes the ClientApp."""
+def _check(
+    head: Mapping[str, Tensor],
+    features: Tensor,
+    labels: ArrayLike | None,
+    targets: ArrayLike | None,
+    told: Instructions,
+) -> NDArray[Any]:
+    """Return labels or targets; refuse data that do not fit, in words for whoever writes the ClientApp."""
     classes, width = head["weight"].shape
     if head["bias"].shape != (classes,):
         raise Complaint.BIAS.error(head["bias"].shape, head["weight"].shape)
     if features.ndim != 2 or features.shape[1] != width or not np.issubdtype(features.dtype, np.floating):
         raise Complaint.FEATURES.error(features.shape, features.dtype, width)
+    if not np.isfinite(features).all():
+        raise Complaint.NOT_FINITE.error()
+    if (labels is None) is (targets is None):
+        raise Complaint.LABELS_OR_TARGETS.error()
+    if targets is not None:
+        return _check_targets(to_numpy(targets, "targets"), (len(features), classes), told)
+    if told.ridge is not None and classes == 1:
+        raise Complaint.ONE_OUTPUT.error()
+    labels = to_numpy(labels, "labels")
     if labels.shape != (len(features),) or not len(labels) or not np.issubdtype(labels.dtype, np.integer):
         raise Complaint.LABELS.error(labels.shape, labels.dtype, len(features))
     most = max(classes, 2)
     if labels.min() < 0 or labels.max() >= most:
         raise Complaint.CLASSES.error(labels.min(), labels.max(), most - 1)
-    if not np.isfinite(features).all():
-        raise Complaint.NOT_FINITE.error()
+    return labels
+
+
+def _check_targets(targets: NDArray[Any], shape: tuple[int, int], told: Instructions) -> NDArray[np.float64]:
+    if told.ridge is None:
+        raise Complaint.NO_TARGETS.error(type(told.training.loss).__name__)
+    number = np.issubdtype(targets.dtype, np.number) and not np.iscomplexobj(targets)
+    if targets.shape != shape or not len(targets) or not number or not np.isfinite(targets).all():
+        raise Complaint.TARGETS.error(targets.shape, targets.dtype, *shape)
+    return targets.astype(np.float64)
+
+
+def _tell_clipped(targets: NDArray[Any], most: float, context: Context) -> None:
+    """Say in the log how many targets are scaled down; in a simulation nobody reads it."""
+    longer = int((np.linalg.norm(targets, axis=1) > most).sum())
+    if longer and "partition-id" not in context.node_config:
+        _LOG.warning(
+            "rescind: %d of %d targets are longer than the server's target_norm, %g, and are scaled down to it",
+            *(longer, len(targets), most),
+        )
 
 
 def _half(matrix: NDArray[Any]) -> Array:

@@ -219,6 +219,6 @@ def _count_numbers(told: Instructions, classes: int, features: int) -> int:
 
 def _digest(told: Instructions) -> str:
     """Return what stands for the settings that have to stay the same in a run."""
-    named = ("training", "ridge", "trained", "batch")
+    named = ("training", "ridge", "trained", "batch", "body")
     settings = {name: value for name, value in told.record().items() if name.removeprefix(PREFIX) in named}
     return hashlib.sha256(canonical(settings)).hexdigest()

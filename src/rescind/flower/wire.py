@@ -61,8 +61,9 @@ class Instructions:
     ``batch`` is the number of examples a step uses, 0 for all. ``seed`` is this client's own for this round.
     ``masked`` asks it to keep its own result, to tell its distance from the mean later. ``wanted`` is a solver's
     question: then nobody trains, and the client answers with sums over its rows. ``ridge`` is such a question too, of
-    a head with squared error. ``removal`` is the number of the
-    last request to forget some of this client's rows, which it leaves out from then on; 0 if there is none.
+    a head with squared error. ``body`` is the digest of the published body that the features have to come from, if
+    one is named. ``removal`` is the number of the last request to forget some of this client's rows, which it leaves
+    out from then on; 0 if there is none.
     """
 
     training: LocalTraining
@@ -74,6 +75,7 @@ class Instructions:
     masked: bool = False
     wanted: Wanted | None = None
     ridge: SquaredL2 | None = None
+    body: str = ""
     removal: int = 0
 
     @property
@@ -94,6 +96,7 @@ class Instructions:
             f"{PREFIX}masked": self.masked,
             f"{PREFIX}wanted": self.wanted.value if self.wanted else "",
             f"{PREFIX}ridge": json.dumps(encode(self.ridge)) if self.ridge else "",
+            f"{PREFIX}body": self.body,
             f"{PREFIX}removal": self.removal,
         }
 
@@ -113,6 +116,7 @@ class Instructions:
             masked=bool(value["masked"]),
             wanted=Wanted(value["wanted"]) if value["wanted"] else None,
             ridge=decode(SquaredL2, json.loads(value["ridge"])) if value["ridge"] else None,
+            body=str(value["body"]),
             removal=int(value["removal"]),
         )
 

@@ -16,7 +16,18 @@ import numpy as np
 
 from rescind.core.calibration import Budget, ClassicBudget
 from rescind.core.edges import ModelId
-from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope, PublicHead, Sampling, Source, Sources, Stages
+from rescind.core.facts import (
+    DpFedAvg,
+    Facts,
+    Mode,
+    PrivacyScope,
+    PublicHead,
+    PublishedBody,
+    Sampling,
+    Source,
+    Sources,
+    Stages,
+)
 from rescind.core.planning import Candidate
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2, SquaredL2
 from rescind.core.solver import Solving
@@ -31,8 +42,20 @@ _CLASSES: dict[str, type] = {
     known.__name__: known
     for known in (
         *(Branch, Budget, Candidate, ClassicBudget, Curvature, DeclaredLoss, DpFedAvg, ErasureLevel, ErasurePlan),
-        *(Facts, Goal, LocalTraining, LogisticL2, Mode, ModelId, Node, PrivacyScope, PublicHead, Request, Run),
-        *(Asker, Sampling, Sender, SoftmaxL2, Solving, Source, Sources, Span, SquaredL2, Stages, NetworkLoss),
+        *(
+            Facts,
+            Goal,
+            LocalTraining,
+            LogisticL2,
+            Mode,
+            ModelId,
+            Node,
+            PrivacyScope,
+            PublicHead,
+            PublishedBody,
+            Request,
+        ),
+        *(Asker, Run, Sampling, Sender, SoftmaxL2, Solving, Source, Sources, Span, SquaredL2, Stages, NetworkLoss),
     )
 }
 _CLASS = "class"

@@ -108,14 +108,13 @@ def check_head(loss: Loss, tensors: Sequence[tuple[str, str, tuple[int, ...]]]) 
     """Refuse an L2 head's loss for trained tensors that are not a linear head's: its curvature is not theirs."""
     if not isinstance(loss, SoftmaxL2 | LogisticL2 | SquaredL2):
         return
-    logistic, ridge = isinstance(loss, LogisticL2), isinstance(loss, SquaredL2)
+    logistic = isinstance(loss, LogisticL2)
     shapes = sorted((shape for _, _, shape in tensors), key=len)
     if list(map(len, shapes)) == [1, 2]:
         (outputs,), weight = shapes
-        # A ridge head has an output for each class.
-        if weight[0] == outputs and (outputs == 1 or not logistic) and (outputs > 1 or not ridge):
+        if weight[0] == outputs and (outputs == 1 or not logistic):
             return
-    name, rows = type(loss).__name__, "1" if logistic else "2 or more" if ridge else "classes"
+    name, rows = type(loss).__name__, "1" if logistic else "outputs" if isinstance(loss, SquaredL2) else "classes"
     trained = [f"{tensor!r} {shape}" for tensor, _, shape in tensors[:_MOST_NAMED]]
     if len(tensors) > _MOST_NAMED:
         trained.append(f"{len(tensors) - _MOST_NAMED} more")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from rescind.core.facts import Facts, Mode
 from rescind.core.planning import Candidate
 from rescind.core.summary import Node, Request, Summary
-from rescind.errors import UNSTAGED
+from rescind.errors import ONLY_SOLVED
 
 
 class Method(ABC):
@@ -35,7 +35,7 @@ class Method(ABC):
         Returns:
             the reasons; none if requests can be served.
         """
-        return () if facts.stages is None else (UNSTAGED,)
+        return (ONLY_SOLVED,) if facts.only_solved else ()
 
     @abstractmethod
     def plan(self, summary: Summary, *requests: Request) -> Candidate:

@@ -103,8 +103,11 @@ def _guarantee(verified: VerifiedCertificate) -> Iterator[tuple[str, str]]:
         yield "noise in every round", describe_noise(predicate.rounds).partition(": ")[2]
     examples = "all examples" if predicate.facts.batch is None else f"{predicate.facts.batch} examples each"
     training = predicate.training
-    steps = f"{training.steps} steps of {training.learning_rate:g} on {examples}"
-    yield "training", f"{LOSSES[training.loss]}, {steps if training.steps else 'by code of their own'}"
+    steps = f"{training.steps} steps of {training.learning_rate:g} on {examples}" if training.steps else ""
+    otherwise = "solved from sums over everybody's rows" if training.loss == "SquaredL2" else "by code of their own"
+    yield "training", f"{LOSSES[training.loss]}, {steps or otherwise}"
+    if (published := predicate.facts.body) is not None:
+        yield "body that makes the features", f"{published.name}, SHA-256 {published.digest}"
     if predicate.solving is not None:
         settings = predicate.solving
         yield (

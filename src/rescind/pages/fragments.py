@@ -49,6 +49,7 @@ MODES = {
 LOSSES = {
     "SoftmaxL2": "softmax regression with an L2 term",
     "LogisticL2": "logistic regression with an L2 term",
+    "SquaredL2": "squared error with an L2 term (ridge)",
     "DeclaredLoss": "a loss whose curvature the operator declared",
     "NetworkLoss": "a loss of which nothing is proven, such as a whole network's",
 }

@@ -306,7 +306,10 @@ def _configuration(history: History) -> Iterator[tuple[str, str]]:
     facts = history.run.facts
     training = facts.training
     loss = LOSSES[type(training.loss).__name__]
-    yield "training", f"{loss}; {training.steps} steps of {training.learning_rate:g}, {training.precision}"
+    steps = f"{training.steps} steps of {training.learning_rate:g}, " if training.has_steps else ""
+    yield "training", f"{loss}; {steps}{training.precision}"
+    if facts.body is not None:
+        yield "body that makes the features", f"{facts.body.name}, SHA-256 {facts.body.digest}"
     yield "participants", facts.sampling.value
     yield "parameters (numbers in the model)", f"{history.run.parameters:,}"
     yield "head of the history (its fingerprint)", history.head.hex()

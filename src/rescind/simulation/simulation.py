@@ -9,15 +9,17 @@ from typing import cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Facts, PublicHead, Sampling, Source, Sources
-from rescind.core.regularity import DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2
-from rescind.core.sums import Wanted
+from rescind.core.regularity import DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2, SquaredL2
+from rescind.core.ridge import RidgeSums
+from rescind.core.sums import Sums, Wanted
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Answers, Doubt, Replies
-from rescind.engines.heads import LEAST_ROWS, sum_head
+from rescind.engines.heads import LEAST_ROWS, sum_head, sum_ridge
 from rescind.engines.seeds import choose_batches, client_seed, draw
 from rescind.engines.server import check_public
 from rescind.simulation.federation import Examples, Federation, Shard, examples
@@ -42,9 +44,9 @@ class Simulation:
     """Clients that exist only here, and that execute exactly what ``training`` says; anything else is refused.
 
     Args:
-        federation: who has which examples. For ``SoftmaxL2`` and ``LogisticL2`` all rows are clipped to the loss's
-            ``row_norm``.
-        model: what is trained.
+        federation: who has which examples. For ``SoftmaxL2``, ``LogisticL2`` and ``SquaredL2`` all rows are clipped
+            to the loss's ``row_norm``.
+        model: what is trained, or solved for.
         training: what a client does in a round.
         sampling: how participants are chosen.
         rate: for Poisson sampling, the probability with which each client takes part.
@@ -102,7 +104,8 @@ class Simulation:
             sources=replace(_SOURCES, training=source),
             equal_weights=equal_weights,
         )
-        self._row_norm = training.loss.row_norm if isinstance(training.loss, SoftmaxL2 | LogisticL2) else None
+        loss = training.loss
+        self._row_norm = loss.row_norm if isinstance(loss, SoftmaxL2 | LogisticL2 | SquaredL2) else None
         # A head's steps are made in float64 and cast once, as the rounding term has it.
         self._dtype = dtype = _PRECISIONS[training.precision] if self._row_norm is None else torch.float64
         self._examples = examples(federation.shards, dtype, self._row_norm)
@@ -208,15 +211,46 @@ class Simulation:
                 federation, or named more than once.
         """
         self._tensors(model)
+        loss = self._facts.training.loss
+        return self._answers(names, lambda rows, labels: sum_head(model, rows, labels, loss, wanted))
+
+    def ridge_sums(
+        self,
+        model: Mapping[str, Tensor],
+        model_id: ModelId,  # noqa: ARG002, sums have no randomness
+        names: Sequence[str],
+    ) -> Answers:
+        """Let clients sum over their rows for a ridge head.
+
+        Args:
+            model: any model of this head: the sums do not depend on it.
+            model_id: the id of the model that the round will make.
+            names: the clients.
+
+        Returns:
+            what they answered.
+
+        Raises:
+            ValueError: the loss is another one, the model has other tensors than the start, or somebody is no client
+                of this federation, or named more than once.
+        """
+        outputs, loss = len(self._tensors(model)["bias"]), self._facts.training.loss
+        if not isinstance(loss, SquaredL2):
+            raise ValueError(f"the loss is {type(loss).__name__}, and these sums are for SquaredL2")
+        targets = np.eye(outputs)
+        return self._answers(names, lambda rows, labels: sum_ridge(rows, targets[labels], loss))
+
+    def _answers(
+        self, names: Sequence[str], sum_rows: Callable[[Tensor, NDArray[np.int64]], Sums | RidgeSums]
+    ) -> Answers:
+        """Return the sums over the rows and labels of those who may tell theirs."""
         self._check_names(names)
-        features, labels, loss = self._examples.features, self._examples.labels, self._facts.training.loss
         few = {name: _TOO_FEW for name in names if self._examples.count(name) < LEAST_ROWS}
-        spans = {name: self._examples.spans[name] for name in names if name not in few}
-        answered = (
-            (name, sum_head(model, features[span].numpy(), labels[span].numpy(), loss, wanted))
-            for name, span in spans.items()
+        own = {name: self._examples.spans[name] for name in names if name not in few}
+        rows, labels = self._examples.features, self._examples.labels
+        return Answers.collect(
+            ((name, sum_rows(rows[span].numpy(), labels[span].numpy())) for name, span in own.items()), few
         )
-        return Answers.collect(answered, few)
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float:
         """Return the mean of clients' accuracies, each on its own training data.
@@ -316,7 +350,7 @@ class Simulation:
 
 def _not_executed(training: LocalTraining, model: Model) -> Iterator[str]:
     """Say what of a training would not be done, or not as it says."""
-    if training.optimizer.lower() != "sgd":
+    if training.optimizer.lower() != "sgd" and not training.is_solved:
         yield f"the optimizer is {training.optimizer!r}, and only 'sgd' is executed"
     for name in ("proximal", "weight_decay", "server_momentum"):
         if getattr(training, name):
@@ -332,9 +366,9 @@ def _not_executed(training: LocalTraining, model: Model) -> Iterator[str]:
     if training.precision not in _PRECISIONS:
         yield f"the precision is {training.precision!r}: use float32 or float64"
     # The exact type, as a loss that is derived from one of these is another loss.
-    heads: dict[type, type] = {SoftmaxHead: SoftmaxL2, LogisticHead: LogisticL2}
+    heads: dict[type, tuple[type, ...]] = {SoftmaxHead: (SoftmaxL2, SquaredL2), LogisticHead: (LogisticL2,)}
     # Of the cross entropy without an L2 term nothing is known, or what is declared.
-    executed = [*([heads[type(model)]] if type(model) in heads else []), NetworkLoss, DeclaredLoss]
+    executed = [*heads.get(type(model), ()), NetworkLoss, DeclaredLoss]
     if type(training.loss) not in executed:
         yield (
             f"the loss is {type(training.loss).__name__}, but what is executed for a {type(model).__name__} "

@@ -20,7 +20,7 @@ from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
 from rescind.core.facts import Facts, PublicHead, Sampling
 from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2
-from rescind.core.ridge import MOST_ROWS, RidgeSums, check_ridge_sums, fixed_point_bits
+from rescind.core.ridge import RidgeSums, check_ridge_sums, fixed_point_bits
 from rescind.core.sums import Sums, Wanted, check_sums, flatten, head_shape
 from rescind.engines.complaints import Complaint
 from rescind.engines.engine import Answers, Doubt, Replies
@@ -213,16 +213,12 @@ class FlowerEngine:
     def ridge_sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Answers:
         """Ask the named clients for the sums that a ridge head is solved from, and return what can be honest."""
         tensors, loss = find_head(model, self.facts), cast(SquaredL2, self.facts.head_loss)
-        (classes, width), bits = head_shape(tensors), fixed_point_bits(loss, MOST_ROWS)
-        left = MOST_ROWS
+        (outputs, width), bits = head_shape(tensors), fixed_point_bits(loss)
 
         def check(_: str, content: RecordDict, expected: Expected) -> RidgeSums:
-            nonlocal left
-            sums = check_ridge_answer(content, expected, classes, width + 1, bits)
-            # In the order of the names: who comes too late for the scale is left out.
-            if (reason := check_ridge_sums(sums, loss, classes, width, bits, left)) is not None:
+            sums = check_ridge_answer(content, expected, outputs, width + 1, bits)
+            if (reason := check_ridge_sums(sums, loss, outputs, width)) is not None:
                 raise RejectedReplyError(reason)
-            left -= sums.rows
             return sums
 
         done = self._ask(model, model_id, names, trained=tuple(tensors), ridge=loss)
@@ -402,6 +398,7 @@ class FlowerEngine:
             model_id=model_id,
             head=history.head if witnessed else bytes(32),
             masked=self.recorded.options.masked,
+            body=self.facts.body.digest if self.facts.body else "",
         )
         general, removals = replace(usual, **question), history.participants.removals(names)
         return {

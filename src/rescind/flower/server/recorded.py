@@ -9,8 +9,8 @@ from typing import NoReturn
 from flwr.serverapp.strategy import FedAvg, FedProx, Strategy
 
 from rescind.certificates.approvals import Approvers
-from rescind.core.facts import Facts, PublicHead, Sampling, Source, Sources, Stages
-from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2
+from rescind.core.facts import Facts, PublicHead, PublishedBody, Sampling, Source, Sources, Stages
+from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2, SquaredL2
 from rescind.core.training import OWN_CODE, LocalTraining
 from rescind.engines.server import NoisedAverage
 from rescind.history.history import History
@@ -80,7 +80,8 @@ class Recorded:
             training that it does not cover, except a network's, for which it does not claim anything.
         history: where it is recorded.
         training: what every client executes in a round. Clients learn it from the server. By default they train a
-            whole network by code of their own, of which nothing is stated: then forgetting is ``exact``.
+            whole network by code of their own, of which nothing is stated: then forgetting is ``exact``. A ridge head
+            is ``LocalTraining.solved(SquaredL2(...))``: it is solved in one round, and so is every forgetting.
         trained: the names of the tensors that are learned, all by default. The others have to come back unchanged.
         rate: the probability with which each client takes part in a round, by its own coin (Poisson sampling); None
             leaves it to the strategy's ``fraction_train``.
@@ -89,6 +90,7 @@ class Recorded:
         stages: a network in two stages: the anchors train its body by code of their own, then ``run`` solves its head
             with everybody, whom ``train_head`` answers for.
         anchors: the names or labels of those who train the body.
+        body: the published body that the features of a head come from. Who answers with another one's is rejected.
         options: what few federations need to say.
 
     Raises:
@@ -105,6 +107,7 @@ class Recorded:
     server: NoisedAverage | None = None
     stages: Stages | None = None
     anchors: Collection[str] = ()
+    body: PublishedBody | None = None
     options: Options = _USUAL
 
     def __post_init__(self) -> None:
@@ -120,7 +123,7 @@ class Recorded:
             # It is the server that clips.
             executed = replace(self.training, clips_updates=False)
             object.__setattr__(self, "training", replace(self.training, clips_updates=True))
-        network = self.training.loss.curvature is None and self.is_mean
+        network = (self.training.loss.curvature is None or self.training.is_solved) and self.is_mean
         # Noise in every round hides whatever clients execute.
         reasons = () if network or self.server is not None else self.training_obstacles
         if isinstance(mean, FedProx) and mean.proximal_mu != self.training.proximal:
@@ -156,7 +159,15 @@ class Recorded:
                 "in two stages clients train the body by code of their own: leave out training and trained, and wrap "
                 "FedAvg or FedProx"
             )
-        if self.stages and (self.options.masked or self.options.equal_weights or self.server):
+        if not isinstance(self.body, PublishedBody | None) or (self.body and not self.helper):
+            raise ValueError(
+                f"body is {self.body!r}; it has to be a rescind.PublishedBody(name, digest), and what is trained a "
+                "head, by train_head"
+            )
+        if self.training.is_solved and not self.helper:
+            raise ValueError("only train_head answers for a ridge head: leave out Options(declared=True)")
+        solved = self.stages or self.training.is_solved
+        if solved and (self.options.masked or self.options.equal_weights or self.server):
             raise ValueError(
                 "a head is solved from every client's own sums, without noise: leave out masked, equal_weights and "
                 "server"
@@ -171,7 +182,7 @@ class Recorded:
                 "Options(heuristic=True): whoever joined late can still be forgotten exactly, and everybody by "
                 "retraining; anything else is a report and no certificate"
             )
-        if self.helper and executed.obstacles:
+        if self.helper and executed.obstacles and not executed.is_solved:
             raise ValueError(
                 "train_head executes plain SGD only: say Options(declared=True) if clients train otherwise"
             )
@@ -195,7 +206,7 @@ class Recorded:
     @property
     def helper(self) -> bool:
         """True if our helper executes the training on the clients."""
-        return isinstance(self.training.loss, SoftmaxL2 | LogisticL2) and not self.options.declared
+        return isinstance(self.training.loss, SoftmaxL2 | LogisticL2 | SquaredL2) and not self.options.declared
 
     @property
     def training_obstacles(self) -> tuple[str, ...]:
@@ -243,6 +254,7 @@ class Recorded:
             batch=self.options.batch,
             frozen=frozen,
             stages=self.stages,
+            body=self.body,
             equal_weights=self.options.equal_weights or noised,
             sources=Sources(
                 training=Source.EXECUTED if self.helper else Source.DECLARED,
