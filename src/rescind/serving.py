@@ -196,7 +196,9 @@ def serve(
     # Before anything is trained or taken away: who asks later could not be served.
     # What was begun is finished, whatever happened since.
     planned = any(asked.branch is not None for asked in find_unfinished(history))
-    check_method(chosen, history.facts if history.timeline.branches and not planned else federation.engine.facts)
+    # What was chosen here fits the engine, and whether that is the recorded one is looked at before it trains.
+    recorded = method is not None and history.timeline.branches and not planned
+    check_method(chosen, history.facts if recorded else federation.engine.facts)
     if isinstance(chosen, Solve):
         check_solvable(federation.engine)
     if isinstance(chosen, Certifying) and chosen.public_plan and not planned:
