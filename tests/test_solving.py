@@ -435,7 +435,7 @@ def test_a_solution_that_nothing_is_known_of_is_a_step(history: History, l2: flo
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"training": LocalTraining(3, 0.1, NetworkLoss())}, "only a softmax or logistic head"),
+        ({"training": LocalTraining(3, 0.1, NetworkLoss())}, "only a softmax, logistic or ridge head"),
         ({"public": DpFedAvg(1.0, 1.0, 4.0, True, True, True, True)}, "DP-FedAvg"),
         ({"sources": Sources()}, "declared"),
         ({"sources": Sources(training=Source.EXECUTED, distances=Source.REPORTED)}, "masked"),

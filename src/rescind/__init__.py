@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from rescind.certificates.verification import verify
     from rescind.core.calibration import Budget
     from rescind.core.edges import ModelId
-    from rescind.core.facts import Facts, PublishedBody, Sampling
+    from rescind.core.facts import Facts, Sampling
     from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2, SquaredL2
     from rescind.core.training import LocalTraining
     from rescind.engines.accuracies import Accuracies
@@ -24,7 +24,7 @@ _HOMES = {
     "rescind.certificates.verification": ("verify",),
     "rescind.core.calibration": ("Budget",),
     "rescind.core.edges": ("ModelId",),
-    "rescind.core.facts": ("Facts", "PublishedBody", "Sampling"),
+    "rescind.core.facts": ("Facts", "Sampling"),
     "rescind.core.regularity": ("Curvature", "DeclaredLoss", "LogisticL2", "NetworkLoss", "SoftmaxL2", "SquaredL2"),
     "rescind.core.training": ("LocalTraining",),
     "rescind.engines.accuracies": ("Accuracies",),
@@ -53,7 +53,6 @@ __all__ = [
     "ModelId",
     "NetworkLoss",
     "PaperSifu",
-    "PublishedBody",
     "Revocable",
     "Rounds",
     "Sampling",

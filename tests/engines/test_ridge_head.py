@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import FedAvg, FedMedian
 from torch import nn
 
 import rescind.flower
-from rescind import Budget, History, LocalTraining, PublishedBody, Revocable, Rounds, Solve, SquaredL2
+from rescind import Budget, History, LocalTraining, Revocable, Rounds, Solve, SquaredL2
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import CertificateError
 from rescind.certificates.issue import build_statement
@@ -28,7 +28,7 @@ from rescind.core.facts import Mode
 from rescind.core.ridge import ridge_solution, threadpool_limits
 from rescind.engines.heads import sum_ridge
 from rescind.engines.server import NoisedAverage
-from rescind.flower import digest_body, extract_features, run
+from rescind.flower import PublishedBody, digest_body, extract_features, run
 from rescind.history.events import RepliesRejected
 from rescind.simulation import Federation, Simulation, SoftmaxHead
 from rescind.testing.grid import InProcessGrid

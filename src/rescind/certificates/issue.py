@@ -308,8 +308,8 @@ def describe_facts(facts: Facts, parameters: int) -> RecordedFacts:
         solved=facts.solved,
         parameters=parameters,
         stages=stages,
-        body=None if facts.body is None else PublishedBody(name=facts.body.name, digest=facts.body.digest),
         sources=Sources(**{name: getattr(facts.sources, name).value for name in Sources.model_fields}),
+        body=None if facts.body is None else PublishedBody(name=facts.body.name, digest=facts.body.digest),
     )
 
 

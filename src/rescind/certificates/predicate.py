@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from rescind.ledger.commitments import canonical
 
@@ -129,7 +129,7 @@ class Body(Part):
 class PublishedBody(Part):
     """The published network that makes the features of a head, by name and the SHA-256 of its weights."""
 
-    name: Words
+    name: Name
     digest: Digest
 
 
@@ -148,8 +148,14 @@ class RecordedFacts(Part):
     solved: bool
     parameters: Count
     stages: Stages | None
-    body: PublishedBody | None = None
     sources: Sources
+    body: PublishedBody | None = None
+
+    @model_serializer(mode="wrap")
+    def _spell(self, spell: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Spell a certificate that names no body as it was spelt before there were any."""
+        told: dict[str, Any] = spell(self)
+        return {name: value for name, value in told.items() if name != "body" or value is not None}
 
 
 class Training(Part):

@@ -190,8 +190,10 @@ def _assumptions(mode: Mode, stated: Predicate) -> Iterator[Assumption]:
         )
     # Also where a later restart trained: the claim still rests on the solve before it.
     if facts.solved:
+        loss = facts.stages.loss if facts.stages else stated.training.loss
+        limits = ", the limits of rows and clients" if loss == "SquaredL2" else ""
         yield _by(
-            "the L2 term, the row norm, limits of rows and the solver's settings were fixed without these clients",
+            f"the L2 term, the row norm{limits} and the solver's settings were fixed without these clients",
             Source.DECLARED,
         )
         yield _by(

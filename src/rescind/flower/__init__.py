@@ -11,7 +11,7 @@ from rescind.flower.client import identify, is_question, keep_own, report_distan
 from rescind.flower.limits import Limits
 
 if TYPE_CHECKING:
-    from rescind.core.facts import Stages
+    from rescind.core.facts import PublishedBody, Stages
     from rescind.engines.stops import Accuracy, Rounds
     from rescind.flower.features import digest_body, extract_features
     from rescind.flower.server.recorded import Options, Recorded
@@ -22,6 +22,7 @@ __all__ = [
     "Accuracy",
     "Limits",
     "Options",
+    "PublishedBody",
     "Recorded",
     "Rounds",
     "Stages",
@@ -41,6 +42,7 @@ __all__ = [
 _HOMES = {
     "Accuracy": "rescind.engines.stops",
     "Options": "rescind.flower.server.recorded",
+    "PublishedBody": "rescind.core.facts",
     "Recorded": "rescind.flower.server.recorded",
     "Rounds": "rescind.engines.stops",
     "Stages": "rescind.core.facts",

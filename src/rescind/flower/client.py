@@ -105,46 +105,46 @@ def train_head(
     if told.body and body != told.body:
         raise Complaint.BODY.error(told.body, shorten(body, 100) or "none")
     features = to_numpy(features, "features")
-    said = _check(head, features, labels, targets, told)
+    expected = _check(head, features, labels, targets, told)
     executed = ConfigRecord({"digest": told.digest()})
     if removed is not None:
-        left_out = find_left_out(removed, len(said))
+        left_out = find_left_out(removed, len(expected))
         if told.removal and receipts is not None:
             # Of targets nothing is committed to: what is shown later is that an example's features were among them.
-            classes = said if targets is None else np.zeros(len(said), np.int64)
+            classes = expected if targets is None else np.zeros(len(expected), np.int64)
             executed["removed"] = commit_rows(receipts, told.removal, features, classes, left_out)
-        features, said = features[~left_out], said[~left_out]
-        if not len(said):
+        features, expected = features[~left_out], expected[~left_out]
+        if not len(expected):
             raise Complaint.NOTHING_LEFT.error()
     if any(str(tensor.dtype) != told.training.precision for tensor in head.values()):
         raise Complaint.PRECISION.error(told.training.precision)
     norm = float(np.linalg.norm(flatten(head)))
-    admit(limits or Limits(), told, context, head["weight"].shape, norm, len(said), counts)
+    admit(limits or Limits(), told, context, head["weight"].shape, norm, len(expected), counts)
     if told.is_question:
         _witness(context, told, "answered")
     if told.ridge is not None:
-        if len(said) > told.ridge.most_rows:
-            raise Complaint.MANY_ROWS.error(len(said), told.ridge.most_rows)
-        wanted = np.eye(len(head["bias"]))[said] if targets is None else said
+        if len(expected) > told.ridge.most_rows:
+            raise Complaint.MANY_ROWS.error(len(expected), told.ridge.most_rows)
+        wanted = np.eye(len(head["bias"]))[expected] if targets is None else expected
         _tell_clipped(wanted, told.ridge.target_norm, context)
         ridge = sum_ridge(features, wanted, told.ridge)
         answer = {"features": _half(ridge.features), "targets": Array(ridge.targets)}
         return _reply(msg, executed, SUMS, ArrayRecord(answer), {"num-examples": ridge.rows})
     if told.wanted is not None:
-        sums = sum_head(head, features, said, told.training.loss, told.wanted)
+        sums = sum_head(head, features, expected, told.training.loss, told.wanted)
         answer = {"gradient": Array(sums.gradient)}
         if sums.curvature is not None:
             answer["curvature"] = _half(sums.curvature)
         return _reply(msg, executed, SUMS, ArrayRecord(answer), {"num-examples": sums.rows, LOSS: sums.loss})
-    size = min(told.batch or len(said), len(said))
-    chosen = choose_batches(told.seed, len(said), size, told.training.steps) if told.batch else None
-    trained = train_head_on(head, features, said, told.training, chosen)
+    size = min(told.batch or len(expected), len(expected))
+    chosen = choose_batches(told.seed, len(expected), size, told.training.steps) if told.batch else None
+    trained = train_head_on(head, features, expected, told.training, chosen)
     own = {weight: Array(trained["weight"]), bias: Array(trained["bias"])}
     result = ArrayRecord({name: own.get(name, array) for name, array in arrays.items()})
     _witness(context, told, "trained")
     if told.masked:
         keep_own(msg, context, result)
-    return _reply(msg, executed, next(iter(msg.content.array_records)), result, {"num-examples": len(said)})
+    return _reply(msg, executed, next(iter(msg.content.array_records)), result, {"num-examples": len(expected)})
 
 
 def is_question(msg: Message) -> bool:

@@ -63,6 +63,8 @@ class Run:
                 names = ", ".join(repr(name) for name, _, _ in self.tensors[:_MOST_NAMED])
                 raise ValueError(f"a network in two stages has the head {stages.head} beside a body, not {names}")
             check_head(stages.loss, self.head)
+            if isinstance(stages.loss, SquaredL2) and (1,) in [shape for _, _, shape in self.head]:
+                raise ValueError("in two stages a ridge head has an output for each class, so 2 or more")
             if self.goal or self.facts.public_schedule:
                 raise ValueError(
                     "a network in two stages is forgotten exactly, from the model that its body ends with: leave out "

@@ -161,8 +161,8 @@ class Recorded:
             )
         if not isinstance(self.body, PublishedBody | None) or (self.body and not self.helper):
             raise ValueError(
-                f"body is {self.body!r}; it has to be a rescind.PublishedBody(name, digest), and what is trained a "
-                "head, by train_head"
+                f"body is {self.body!r}; it has to be a rescind.flower.PublishedBody(name, digest), and what is "
+                "trained a head, by train_head"
             )
         if self.training.is_solved and not self.helper:
             raise ValueError("only train_head answers for a ridge head: leave out Options(declared=True)")
