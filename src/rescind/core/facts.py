@@ -91,6 +91,8 @@ class PublishedBody:
 
     Raises:
         ValueError: it has no name, or ``digest`` is none.
+
+    Theory section 16.
     """
 
     name: str
