@@ -111,7 +111,7 @@ def test_the_scale_leaves_room_for_every_sum() -> None:
     assert fixed_point_bits(with_room(LOSS, 10**6)) == 20
     with pytest.raises(ValueError, match="limit the rows"):
         fixed_point_bits(with_room(LOSS, 2**60))
-    for wrong in (0, 1.5, True):
+    for wrong in (0, 1.5, True, 2**63):
         for name in ("most_rows", "most_clients"):
             with pytest.raises(ValueError, match=name):
                 replace(LOSS, **{name: wrong})

@@ -24,6 +24,7 @@ from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
 from rescind.checkpoints.tensors import digest
 from rescind.core.arrays import Tensor
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.core.ridge import ridge_solution, threadpool_limits
 from rescind.engines.heads import sum_ridge
@@ -297,6 +298,15 @@ def test_the_simulator_solves_it_too() -> None:
             return history.model(history.newest)
 
     assert digest(model()) == digest(model("clinic-5"))
+
+
+def test_who_has_too_many_rows_is_left_out_in_the_simulator() -> None:
+    small = federation(6)
+    few = LocalTraining.solved(replace(LOSS, most_rows=13))
+    engine = Simulation(small, SoftmaxHead(FEATURES, CLASSES), few, secret=b"for tests")
+    answers = engine.ridge_sums(engine.start(), ModelId(0, 1), list(small.shards))
+    large = {name for name, shard in small.shards.items() if len(shard.labels) > 13}
+    assert (set(answers.names), set(answers.rejected)) == (set(small.shards) - large, large)
 
 
 def test_the_solution_has_the_same_bits_however_many_threads_there_are() -> None:

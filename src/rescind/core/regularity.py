@@ -156,8 +156,9 @@ class SquaredL2:
         for name in ("l2", "row_norm", "target_norm", "most_rows", "most_clients"):
             positive(name, getattr(self, name))
         for name in ("most_rows", "most_clients"):
-            if isinstance(getattr(self, name), bool) or not isinstance(getattr(self, name), int):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it has to be a whole number")
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int) or number >= 2**63:
+                raise ValueError(f"{name} is {number!r}; it has to be a whole number, and below 2^63")
 
     @property
     def curvature(self) -> Curvature:

@@ -38,6 +38,7 @@ _PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 # Examples that are classified at a time: enough to be fast, few enough for a network's memory.
 _CHUNK = 512
 _TOO_FEW = f"it has fewer than {LEAST_ROWS} rows, and sums over them would tell too much"
+_TOO_MANY = "it has more rows than SquaredL2(most_rows=...) allows a client"
 
 
 class Simulation:
@@ -238,18 +239,23 @@ class Simulation:
         if not isinstance(loss, SquaredL2):
             raise ValueError(f"the loss is {type(loss).__name__}, and these sums are for SquaredL2")
         targets = np.eye(outputs)
-        return self._answers(names, lambda rows, labels: sum_ridge(rows, targets[labels], loss))
+        return self._answers(names, lambda rows, labels: sum_ridge(rows, targets[labels], loss), loss.most_rows)
 
     def _answers(
-        self, names: Sequence[str], sum_rows: Callable[[Tensor, NDArray[np.int64]], Sums | RidgeSums]
+        self,
+        names: Sequence[str],
+        sum_rows: Callable[[Tensor, NDArray[np.int64]], Sums | RidgeSums],
+        most_rows: float = math.inf,
     ) -> Answers:
         """Return the sums over the rows and labels of those who may tell theirs."""
         self._check_names(names)
-        few = {name: _TOO_FEW for name in names if self._examples.count(name) < LEAST_ROWS}
-        own = {name: self._examples.spans[name] for name in names if name not in few}
+        counts = {name: self._examples.count(name) for name in names}
+        unfit = {name: _TOO_FEW for name, count in counts.items() if count < LEAST_ROWS}
+        unfit |= {name: _TOO_MANY for name, count in counts.items() if count > most_rows}
+        own = {name: self._examples.spans[name] for name in names if name not in unfit}
         rows, labels = self._examples.features, self._examples.labels
         return Answers.collect(
-            ((name, sum_rows(rows[span].numpy(), labels[span].numpy())) for name, span in own.items()), few
+            ((name, sum_rows(rows[span].numpy(), labels[span].numpy())) for name, span in own.items()), unfit
         )
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float:
