@@ -14,8 +14,8 @@ from typing import ClassVar, Protocol
 from rescind.certificates.approvals import Approvers, check_approval, is_approved
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
-from rescind.core.facts import DpFedAvg, Mode
-from rescind.engines.solving import check_solvable
+from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
+from rescind.engines.solving import check_room, check_solvable
 from rescind.engines.stops import Rounds, Stop
 from rescind.errors import PendingRequestError
 from rescind.forgetting import Revocable
@@ -191,6 +191,7 @@ def serve(
     check_approval(approval)
     history = federation.history
     placed: ModelId | None = None
+    solved: ModelId | None = None
     solve = solve or federation.engine.facts.only_solved
     chosen = method or (Solve() if solve else choose_method(federation))
     # Before anything is trained or taken away: who asks later could not be served.
@@ -201,11 +202,13 @@ def serve(
     check_method(chosen, history.facts if recorded else federation.engine.facts)
     if isinstance(chosen, Solve):
         check_solvable(federation.engine)
+        _check_room(federation)
     if isinstance(chosen, Certifying) and chosen.public_plan and not planned:
         _check_public(history.timeline, chosen)
 
     def begin(plan: RecordedPlan) -> None:
         nonlocal placed
+        _check_room(federation)
         if outlet is not None:
             outlet.clear()
             placed = None
@@ -230,8 +233,10 @@ def serve(
             outlet.put(placed, history.model(placed))
         # Somebody may have asked in this very moment: then the next turn serves it.
         with suppress(PendingRequestError):
-            if not _is_solved(history):
+            # A solution is made once: a run that does not end would ask everybody for it again and again.
+            if not _is_solved(history) and (solved is None or solved != history.newest):
                 heeding.solve() if solve else heeding.train(until)
+                solved = history.newest if history.newest in history.timeline.solved else None
         # Somebody who asked in the middle of a body may have thought better of it.
         unfinished = (
             federation.engine.facts.stages
@@ -309,6 +314,16 @@ def choose_method(federation: Revocable) -> Method:
     if federation.engine.facts.training_obstacles or (contradicted and str(Sifu()) not in planned):
         return Exact()
     return Sifu()
+
+
+def _check_room(federation: Revocable) -> None:
+    """Refuse more clients than a ridge head has room for, not counted those who are to leave."""
+    history = federation.history
+    waiting = (asked.request for asked in history.timeline.open_requests.values())
+    groups = (request.group for request in waiting if request.scope is not PrivacyScope.RECORDS)
+    leaving = {*history.participants.names(frozenset[int]().union(*groups))}
+    staying = [name for name in history.participants.remaining(federation.engine.clients) if name not in leaving]
+    check_room(federation.engine.facts, staying)
 
 
 def _find_private(timeline: Timeline) -> list[int]:

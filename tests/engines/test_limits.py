@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,8 @@ def test_a_run_has_so_many_replies() -> None:
 )
 def test_every_number_that_is_told_counts(asked: dict[str, Any], numbers: int, tmp_path: Path) -> None:
     reply = ask(context(), told(**asked), counts=tmp_path / "counts.json")
-    assert json.loads((tmp_path / "counts.json").read_text()) == {"messages": 1, "numbers": numbers}
+    kept = json.loads((tmp_path / "counts.json").read_text())
+    assert (kept["messages"], kept["numbers"]) == (1, numbers)
     arrays = [array.numpy() for record in reply.content.array_records.values() for array in record.values()]
     loss = 1 if "wanted" in asked else 0
     assert sum(array.size for array in arrays) + loss == numbers
@@ -197,7 +199,20 @@ def test_with_a_file_replies_are_counted_over_all_runs(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="has answered 2 times"):
             ask(context(run), counts=file, limits=limits)
     # A refusal tells nothing, and does not count.
-    assert json.loads(file.read_text()) == {"messages": 2, "numbers": 8}
+    assert json.loads(file.read_text()) == {"messages": 2, "numbers": 8, "norms": {"row_norm": LOSS.row_norm}}
+
+
+def test_norms_stay_the_same_over_all_runs(tmp_path: Path) -> None:
+    """Two sums that differ in what rows or targets are clipped to show the one row that is longer."""
+    file, ridge = tmp_path / "counts.json", SquaredL2(0.01, LOSS.row_norm)
+    ask(context(1), counts=file)
+    ask(context(2), told(ridge=ridge), counts=file)
+    other = LocalTraining(2, 0.5, LogisticL2(l2=0.01, row_norm=LOSS.row_norm / 2))
+    for run, changed in enumerate((told(ridge=replace(ridge, target_norm=0.9)), told(training=other)), 3):
+        with pytest.raises(ValueError, match="can show single rows") as refused:
+            ask(context(run), changed, counts=file)
+        assert recognise(str(refused.value)) is Complaint.NORMS
+    ask(context(9), told(ridge=replace(ridge, l2=0.5)), counts=file)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def client_app(
     bodies: Mapping[str, nn.Module] | None = None,
     targets: Mapping[str, Tensor] | None = None,
     seen: list[str] | None = None,
+    rows: Mapping[str, int] | None = None,
 ) -> ClientApp:
     app = ClientApp()
     app.query()(rescind.flower.identify)
@@ -66,9 +67,10 @@ def client_app(
         if seen is not None:
             seen.append(name)
         body, shard = (bodies or {}).get(name) or published(), CLINICS[name]
-        rows = extract_features(body, torch.from_numpy(shard.features))
-        told: dict[str, Any] = {"labels": shard.labels} if targets is None else {"targets": targets[name]}
-        return rescind.flower.train_head(msg, context, rows, body=digest_body(body), **told)
+        count = (rows or {}).get(name)
+        features = extract_features(body, torch.from_numpy(shard.features[:count]))
+        told: dict[str, Any] = {"labels": shard.labels[:count]} if targets is None else {"targets": targets[name]}
+        return rescind.flower.train_head(msg, context, features, body=digest_body(body), **told)
 
     return app
 
@@ -78,13 +80,14 @@ def start(
     clients: tuple[str, ...] = tuple(CLINICS),
     recorded: Mapping[str, Any] | None = None,
     outputs: int = CLASSES,
+    save_to: Path | None = None,
     **app: Any,
 ) -> Any:
     grid = InProcessGrid(client_app(**app), {name: {"client-id": name} for name in clients})
     averaging = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
     arrays = ArrayRecord({"weight": Array(np.zeros((outputs, 5))), "bias": Array(np.zeros(outputs))})
     settings = {"training": TRAINING, "body": BODY} | dict(recorded or {})
-    return run(wrap(averaging, history, **settings), grid, arrays, timeout=5.0)
+    return run(wrap(averaging, history, **settings), grid, arrays, timeout=5.0, save_to=save_to)
 
 
 def without(*names: str) -> tuple[str, ...]:
@@ -168,6 +171,64 @@ def test_who_has_too_many_rows_is_left_out_whoever_else_comes() -> None:
     assert models[1] == models[0] - {"clinic-0"}
 
 
+def test_rows_may_come_and_go_between_two_runs() -> None:
+    """Whoever was asked before has no other place than somebody who was not: only so do both worlds agree."""
+    models, late = [], "clinic-5"
+    for first_leaver in (True, False):
+        with History.in_memory() as history:
+            names = without(late) if first_leaver else without(late, "clinic-0")
+            start(history, clients=names)
+            if first_leaver:
+                # The late one is asked, with fewer rows than it has later.
+                history.requests.ask(["clinic-0"], BUDGET)
+                start(history, clients=without("clinic-0"), rows={late: 11})
+            history.requests.ask(["clinic-1"], BUDGET)
+            start(history, clients=without("clinic-0", "clinic-1"))
+            assert all(outcome.mode is Mode.EXACT for outcome in history.outcomes())
+            models.append(digest(history.model(history.newest)))
+    assert models[0] == models[1]
+
+
+def test_the_limits_are_on_the_certificate_and_it_verifies() -> None:
+    wide = LocalTraining.solved(SquaredL2(1000.0, 10000.0, 2.0, most_rows=100, most_clients=10))
+    with History.in_memory() as history:
+        start(history, recorded={"training": wide})
+        history.requests.ask(["clinic-1"], BUDGET)
+        start(history, clients=without("clinic-1"), recorded={"training": wide})
+        statement = build_statement(history, 1)
+        verify(sign(statement, [SIGNER]), [KEY], history=history)
+    stated = statement.predicate.training.ridge
+    assert stated is not None
+    assert (stated.target_norm, stated.most_rows, stated.most_clients) == (2.0, 100, 10)
+
+
+def test_a_run_that_does_not_end_asks_once() -> None:
+    seen: list[str] = []
+    turns = iter(range(4))
+
+    def rule(*_: object) -> bool:
+        if next(turns) == 3:
+            raise rescind.flower.StopServing
+        return True
+
+    with History.in_memory() as history:
+        start(history, seen=seen, recorded={"serve": rule})
+        assert (str(history.newest), len(seen)) == ("model 0.1", len(CLINICS))
+
+
+def test_too_many_clients_take_no_released_model_away(tmp_path: Path) -> None:
+    small, file = LocalTraining.solved(replace(LOSS, most_clients=4)), tmp_path / "model.safetensors"
+    with History.in_memory() as history:
+        start(history, clients=without("clinic-4", "clinic-5"), recorded={"training": small}, save_to=file)
+        history.requests.ask(["clinic-0"], BUDGET)
+        with pytest.raises(ValueError, match="5 clients are there"):
+            start(history, recorded={"training": small}, save_to=file)
+        assert (str(history.newest), file.exists()) == ("model 0.1", True)
+        # Whoever leaves is not counted.
+        start(history, clients=without("clinic-5"), recorded={"training": small}, save_to=file)
+        assert (str(history.newest), file.exists()) == ("model 1.1", True)
+
+
 def test_more_clients_than_there_is_room_for_end_the_run_in_words() -> None:
     small = LocalTraining.solved(replace(LOSS, most_clients=5))
     with History.in_memory() as history:
@@ -235,10 +296,20 @@ def test_what_does_not_fit_is_said_at_the_client(told: dict[str, Any], reason: s
     [
         (lambda history: wrap(FedAvg(), history, body=BODY), "a head, by train_head"),
         (lambda history: wrap(FedAvg(), history, training=TRAINING, body="a body"), "PublishedBody"),
-        (lambda history: wrap(FedAvg(), history, training=TRAINING, declared=True), "only train_head answers"),
+        (lambda history: wrap(FedAvg(), history, training=TRAINING, declared=True), "only train_head answers for it"),
         (lambda history: wrap(FedAvg(), history, training=TRAINING, masked=True), "every client's own sums"),
         (lambda history: wrap(FedAvg(), history, training=TRAINING, equal_weights=True), "every client's own sums"),
-        (lambda history: wrap(FedMedian(), history, training=TRAINING), "not covered by the theorem"),
+        (lambda history: wrap(FedMedian(), history, training=TRAINING), "FedMedian makes the model itself"),
+        (lambda history: wrap(FedAvg(), history, training=TRAINING, rate=0.5), "everybody is asked"),
+        (lambda history: wrap(FedAvg(fraction_train=0.5), history, training=TRAINING), "everybody is asked"),
+        (lambda history: wrap(FedAvg(), history, training=TRAINING, batch=3), "everybody is asked"),
+        (lambda _: replace(TRAINING, steps=2), "not trained"),
+        (lambda _: replace(TRAINING, server_learning_rate=0.5), "not trained"),
+        (lambda _: replace(TRAINING, loss=SquaredL2(1e-12, 1.0)), "without a solution"),
+        (lambda _: LocalTraining.solved(LOSS, "float16"), "float32 or float64"),
+        (lambda _: SquaredL2(0.1, 1e200), "at most 1e[+]100"),
+        (lambda _: SquaredL2(0.1, 1.0, most_rows=10**400), "whole number"),
+        (lambda _: PublishedBody(" ", BODY.digest), "call the body something"),
         (
             lambda history: wrap(
                 FedAvg(),
@@ -344,22 +415,58 @@ def test_a_cache_keeps_these_rows_and_no_others(tmp_path: Path, monkeypatch: pyt
     forward = nn.Sequential.forward
     monkeypatch.setattr(nn.Sequential, "forward", lambda self, x: (made.append(len(x)), forward(self, x))[1])
     whole = extract_features(body, rows, cache=cache)
-    assert (len(made), cache.stat().st_mode & 0o777) == (12, 0o600)
+    assert (len(made), cache.stat().st_mode & 0o777) == (13, 0o600)
     np.testing.assert_array_equal(extract_features(body, rows, cache=cache), whole)
-    assert len(made) == 12
+    assert len(made) == 13
     # A patient's row goes, and its features with it.
     np.testing.assert_array_equal(extract_features(body, rows[1:], cache=cache), whole[1:])
-    assert len(made) == 12
+    assert len(made) == 13
     assert whole[0].tobytes() not in cache.read_bytes()
     extract_features(body, rows, cache=cache)
-    assert len(made) == 13
+    assert len(made) == 15
     # Another body, or a damaged file: made anew.
     extract_features(published(1), rows, cache=cache)
-    assert len(made) == 25
+    assert len(made) == 28
     cache.write_bytes(cache.read_bytes()[:-5])
     extract_features(published(1), rows, cache=cache)
-    assert len(made) == 37
+    assert len(made) == 41
     assert sorted(path.name for path in tmp_path.iterdir()) == ["features"]
+
+
+def test_a_cache_is_of_a_network_and_not_of_its_weights_alone(tmp_path: Path) -> None:
+    rows, cache = images(4), tmp_path / "features"
+    weights = published().state_dict()
+    for activation in (nn.Tanh(), nn.ReLU()):
+        body = nn.Sequential(nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), activation, nn.Linear(8, 5)).double()
+        body.load_state_dict(weights)
+        assert digest_body(body) == BODY.digest
+        np.testing.assert_array_equal(extract_features(body, rows, cache=cache), extract_features(body, rows))
+
+
+class Mixing(nn.Module):
+    """What no row should go through: it depends on the other rows, or on chance."""
+
+    def __init__(self, by_chance: bool) -> None:
+        super().__init__()
+        self.by_chance = by_chance
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return torch.dropout(rows, 0.5, True) if self.by_chance else rows - rows.mean(axis=0)
+
+
+@pytest.mark.parametrize(("by_chance", "batch"), [(True, 1), (True, 8), (False, 8)])
+def test_a_body_that_reads_a_row_by_others_or_by_chance_is_refused(by_chance: bool, batch: int) -> None:
+    with pytest.raises(ValueError, match="another vector for the same row"):
+        extract_features(Mixing(by_chance), images(20), batch=batch)
+
+
+def test_rows_and_weights_of_any_type_have_a_digest(tmp_path: Path) -> None:
+    half = published().to(torch.bfloat16)
+    assert digest_body(half) != BODY.digest
+    rows = images(3)
+    made = extract_features(half, rows.to(torch.bfloat16), cache=tmp_path / "features")
+    np.testing.assert_allclose(made, extract_features(published(), rows), atol=0.05)
+    np.testing.assert_array_equal(extract_features(published(), rows.numpy()), extract_features(published(), rows))
 
 
 def test_a_body_is_known_by_its_weights() -> None:

@@ -27,6 +27,7 @@ from rescind.certificates.predicate import (
     Predicate,
     PublishedBody,
     RecordedFacts,
+    RidgeLimits,
     Sha256,
     Solving,
     Sources,
@@ -39,7 +40,7 @@ from rescind.certificates.wording import NOISE_SOURCE, SEED, write_predicate
 from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope
-from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2, expansion
+from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2, SquaredL2, expansion
 from rescind.core.strict import NORM_MISSED, participation_mu
 from rescind.core.summary import DrawnNoise, Request
 from rescind.core.training import LocalTraining
@@ -299,6 +300,7 @@ def describe_facts(facts: Facts, parameters: int) -> RecordedFacts:
             loss=cast(Any, type(loss).__name__),
             l2=loss.l2,
             row_norm=loss.row_norm,
+            ridge=_describe_ridge(loss),
         )
     return RecordedFacts(
         sampling=cast(Any, facts.sampling.name.lower()),
@@ -332,4 +334,11 @@ def describe_training(training: LocalTraining) -> Training:
         precision=training.precision,
         expansion=None if curvature is None else expansion(curvature, training.learning_rate),
         factor=None if curvature is None else training.factor(),
+        ridge=_describe_ridge(loss),
     )
+
+
+def _describe_ridge(loss: Loss) -> RidgeLimits | None:
+    if not isinstance(loss, SquaredL2):
+        return None
+    return RidgeLimits(target_norm=loss.target_norm, most_rows=loss.most_rows, most_clients=loss.most_clients)

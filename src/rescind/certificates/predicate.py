@@ -109,14 +109,36 @@ class Sources(Part):
     server: Word
 
 
-class Stages(Part):
+class RidgeLimits(Part):
+    """What decides a ridge head beside its L2 term and row norm: the target norm, and the most rows and clients."""
+
+    target_norm: Positive
+    most_rows: Count
+    most_clients: Count
+
+
+class Grown(Part):
+    """A part with a field that older certificates do not have; where it is None it is spelt as theirs."""
+
+    _LATER: ClassVar[str]
+
+    @model_serializer(mode="wrap")
+    def _spell(self, spell: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        told: dict[str, Any] = spell(self)
+        return {name: value for name, value in told.items() if name != self._LATER or value is not None}
+
+
+class Stages(Grown):
     """A network in two stages: for how many rounds anchors trained its body, and for what loss its head is solved."""
+
+    _LATER: ClassVar[str] = "ridge"
 
     body_rounds: Count
     head: tuple[Words, Words]
     loss: Literal["SoftmaxL2", "LogisticL2", "SquaredL2"]
     l2: Positive
     row_norm: Positive
+    ridge: RidgeLimits | None = None
 
 
 class Body(Part):
@@ -133,13 +155,15 @@ class PublishedBody(Part):
     digest: Digest
 
 
-class RecordedFacts(Part):
+class RecordedFacts(Grown):
     """The facts from which, with mode, scope and training, every text follows.
 
     ``sample`` is the rate, size or share that ``sampling`` draws, ``batch`` the examples of a local step, None where
     all are used; ``solved`` says that somewhere the head was solved, ``parameters`` is d, ``stages`` is None where
     the whole model is trained alike. ``body`` is what the features of a head come from, if that is stated.
     """
+
+    _LATER: ClassVar[str] = "body"
 
     sampling: Literal["everybody", "poisson", "fixed_size", "fraction"]
     sample: Positive | None
@@ -151,20 +175,16 @@ class RecordedFacts(Part):
     sources: Sources
     body: PublishedBody | None = None
 
-    @model_serializer(mode="wrap")
-    def _spell(self, spell: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Spell a certificate that names no body as it was spelt before there were any."""
-        told: dict[str, Any] = spell(self)
-        return {name: value for name, value in told.items() if name != "body" or value is not None}
 
-
-class Training(Part):
+class Training(Grown):
     """What every client executed in a round, and the factors that follow from it.
 
     ``curvature`` bounds the eigenvalues of the loss's Hessian, ``gradient_bound`` is L, both None where nothing is
     known; ``expansion`` is B, ``factor`` rho = B^K. Of code of the clients' own nothing is stated, and a ridge head
     is not trained: then ``learning_rate`` and ``steps`` are None.
     """
+
+    _LATER: ClassVar[str] = "ridge"
 
     loss: Words
     l2: Annotated[float, Field(ge=0)] | None
@@ -178,6 +198,7 @@ class Training(Part):
     precision: Words
     expansion: Positive | None
     factor: Positive | None
+    ridge: RidgeLimits | None = None
 
 
 class Solving(Part):

@@ -79,12 +79,8 @@ from rescind.views.models import DIGEST, HEAD, MODEL, RUN, read_remarks
 SIGNER_UNSHOWN = (
     "that whoever signed the request is who was forgotten: give its receipt, or the history with its secret file"
 )
-# The losses of linear heads, by the name that is stated.
-_HEADS: dict[str, type[SoftmaxL2 | LogisticL2 | SquaredL2]] = {
-    "SoftmaxL2": SoftmaxL2,
-    "LogisticL2": LogisticL2,
-    "SquaredL2": SquaredL2,
-}
+# The losses of linear heads that can be trained, by the name that is stated.
+_HEADS: dict[str, type[SoftmaxL2 | LogisticL2]] = {"SoftmaxL2": SoftmaxL2, "LogisticL2": LogisticL2}
 # Another machine's special functions may differ in the last digits.
 _CLOSE = 1e-9
 
@@ -513,6 +509,8 @@ def _wrong_training(predicate: Predicate, mode: Mode) -> Iterator[str]:
     except (ValueError, ArithmeticError) as refusal:
         yield f"its training cannot be: {_in_a_line(refusal)}"
         return
+    if training.is_solved and not _is_of_ridge(predicate, mode):
+        yield "a ridge head is solved over everybody's rows, without noise, and it says otherwise"
     if stated.steps is None and loss.curvature is not None and not training.is_solved:
         yield "it states a curvature, and not the steps and the learning rate that it is for"
     if not _close(stated, expected):
@@ -551,15 +549,30 @@ def _can_be_solved(predicate: Predicate) -> bool:
     facts, training = predicate.facts, predicate.training
     if _head_names(facts.stages.head if facts.stages else predicate.trained) is None:
         return False
-    head = bool(facts.stages) or (training.loss in _HEADS and (training.l2 or 0) > 0)
+    head = bool(facts.stages) or (training.loss in (*_HEADS, "SquaredL2") and (training.l2 or 0) > 0)
     masked = facts.sources.distances == Source.REPORTED.value
     return head and facts.solved and not (masked or facts.equal_weights or predicate.rounds)
+
+
+def _is_of_ridge(predicate: Predicate, mode: Mode) -> bool:
+    """Return whether nothing is stated beside a ridge head that there cannot be."""
+    facts = predicate.facts
+    return (
+        mode in (Mode.EXACT, Mode.HEURISTIC)
+        and predicate.rounds is None
+        and (facts.sampling, facts.batch, facts.equal_weights) == ("everybody", None, False)
+        and facts.sources.distances != Source.REPORTED.value
+        and facts.sources.training == Source.EXECUTED.value
+        and _head_names(predicate.trained) is not None
+    )
 
 
 def _loss(predicate: Predicate) -> Loss:
     stated = predicate.training
     if stated.loss in _HEADS and stated.l2 is not None and stated.row_norm is not None:
         return _HEADS[stated.loss](stated.l2, stated.row_norm)
+    if stated.loss == "SquaredL2" and stated.l2 and stated.row_norm and (ridge := stated.ridge) is not None:
+        return SquaredL2(stated.l2, stated.row_norm, ridge.target_norm, ridge.most_rows, ridge.most_clients)
     if stated.loss == "DeclaredLoss" and stated.curvature is not None:
         return DeclaredLoss(Curvature(*stated.curvature), stated.gradient_bound)
     if stated.loss == "NetworkLoss" and stated.curvature is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from decimal import ROUND_CEILING, Context
@@ -168,8 +169,8 @@ def _assumptions(mode: Mode, stated: Predicate) -> Iterator[Assumption]:
         yield _by(f"the tensors that are never trained, SHA-256 {stated.frozen}, are public", Source.DECLARED)
     if facts.body:
         yield _by(
-            f"the body that makes the features, {facts.body.name}, SHA-256 {facts.body.digest}, is public and was "
-            "chosen without looking at these clients' data",
+            f"the body that makes the features, {json.dumps(facts.body.name, ensure_ascii=False)}, with weights of "
+            f"SHA-256 {facts.body.digest}, is public and was chosen without looking at these clients' data",
             Source.DECLARED,
         )
         yield _by("every client's features come from that body, and each row's from that row alone", Source.REPORTED)
@@ -191,7 +192,7 @@ def _assumptions(mode: Mode, stated: Predicate) -> Iterator[Assumption]:
     # Also where a later restart trained: the claim still rests on the solve before it.
     if facts.solved:
         loss = facts.stages.loss if facts.stages else stated.training.loss
-        limits = ", the limits of rows and clients" if loss == "SquaredL2" else ""
+        limits = ", the target norm, the limits of rows and clients" if loss == "SquaredL2" else ""
         yield _by(
             f"the L2 term, the row norm{limits} and the solver's settings were fixed without these clients",
             Source.DECLARED,

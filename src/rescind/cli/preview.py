@@ -98,6 +98,9 @@ def _words(ways: Preview, chosen: Candidate) -> Iterator[str | Table]:
             yield "They are no anchors: the body stays as it is."
         yield "Then the head is solved, exactly. Clients show the server sums over their rows for it."
         return
+    if ways.run.facts.only_solved:
+        yield "The head is solved anew from everybody else's sums, exactly."
+        return
     scratch = next(candidate for candidate in offered if candidate.node.index == 0)
     if chosen is scratch and all(candidate.mode.value == "exact" for candidate in offered):
         yield (

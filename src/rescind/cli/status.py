@@ -195,14 +195,17 @@ def _check(history: str, now: datetime, as_json: bool) -> None:
 def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Table]:
     from rich.filesize import decimal
 
+    from rescind.core.edges import NO_BOUND
+
     stored = decimal(view.stored_bytes)
     yield f"{view.newest}, after {view.rounds} rounds with {view.clients} clients; {stored} stored"
     yield ""
     largest = max((influence.sensitivity for influence in view.influences), default=0.0)
     rows = []
     for influence in view.influences:
-        filled = round(_BAR * influence.sensitivity / largest) if 0 < largest < float("inf") else 0
-        rows.append((influence.client, "#" * filled, f"{influence.sensitivity:.3g}", str(influence.rounds)))
+        filled = round(_BAR * influence.sensitivity / largest) if 0 < largest < NO_BOUND else 0
+        moved = f"{influence.sensitivity:.3g}" if influence.sensitivity < NO_BOUND else "no bound"
+        rows.append((influence.client, "#" * filled, moved, str(influence.rounds)))
     yield table(("client", "how far it may have moved the model", "", "recorded rounds"), rows)
     if view.clients > len(view.influences):
         yield f"and {view.clients - len(view.influences)} more"
@@ -226,7 +229,7 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
         yield "no open requests"
     yield ""
     mode = view.claimable.mode.value
-    if view.anchors:
+    if view.anchors or mode == "exact":
         yield "if somebody left now: exact"
         return
     if mode == "heuristic":

@@ -99,7 +99,8 @@ class PublishedBody:
     digest: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not 0 < len(self.name) <= 256 or not self.name.isprintable():
+        shown = isinstance(self.name, str) and self.name.isprintable() and self.name.strip()
+        if not shown or len(self.name) > 256:
             raise ValueError(f"name is {self.name!r}; call the body something, in 256 characters at most")
         if not isinstance(self.digest, str) or not _DIGEST.fullmatch(self.digest):
             raise ValueError(f"digest is {self.digest!r}; it has to be 64 hexadecimal digits, in small letters")
@@ -314,6 +315,10 @@ class Facts:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it has to be True or False")
         if not isinstance(self.sampling, Sampling):
             raise ValueError(f"sampling is {self.sampling!r}; it has to be one of {', '.join(map(str, Sampling))}")
+        if self.training.is_solved and not (self.sampling is Sampling.EVERYBODY and self.batch is None):
+            raise ValueError(
+                "for a ridge head everybody is asked, about all rows: leave out rate, size, fraction_train and batch"
+            )
         # No certificate of such a run would ever verify.
         if (self.sample is None) is not (self.sampling is Sampling.EVERYBODY):
             raise ValueError(

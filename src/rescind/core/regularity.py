@@ -63,6 +63,10 @@ class Loss(Protocol):
         """L: the largest norm of one sample's gradient without the L2 term, if there is a bound."""
 
 
+# Its square is far within float64's range.
+_LARGEST_NORM = 1e100
+
+
 @dataclass(frozen=True, slots=True)
 class _L2Head:
     """A linear head under the conditions of the two classes below, which supply the two constants."""
@@ -153,12 +157,14 @@ class SquaredL2:
     most_clients: int = 2**8
 
     def __post_init__(self) -> None:
-        for name in ("l2", "row_norm", "target_norm", "most_rows", "most_clients"):
-            positive(name, getattr(self, name))
         for name in ("most_rows", "most_clients"):
             number = getattr(self, name)
-            if isinstance(number, bool) or not isinstance(number, int) or number >= 2**63:
-                raise ValueError(f"{name} is {number!r}; it has to be a whole number, and below 2^63")
+            if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 2**63:
+                raise ValueError(f"{name} is {number!r:.40}; it has to be a whole number from 1 to 2^63 - 1")
+        for name in ("l2", "row_norm", "target_norm"):
+            positive(name, getattr(self, name))
+            if getattr(self, name) > _LARGEST_NORM:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it has to be at most {_LARGEST_NORM:g}")
 
     @property
     def curvature(self) -> Curvature:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Self
 
 from rescind.core._checks import at_most_one, not_negative, positive
@@ -106,6 +106,8 @@ class LocalTraining:
                 "SquaredL2 is solved for in one round and not trained, as nothing bounds its gradients: give "
                 "LocalTraining.solved(SquaredL2(...)), and another loss is trained"
             )
+        if isinstance(self.loss, SquaredL2):
+            self._check_solved(self.loss)
         positive("learning_rate", self.learning_rate)
         at_most_one("server_learning_rate", self.server_learning_rate)
         for name in ("proximal", "momentum", "server_momentum", "weight_decay"):
@@ -138,8 +140,18 @@ class LocalTraining:
             ValueError: no scale fits the loss, or its L2 term is so small that a client could leave the head without
                 a solution.
         """
-        check_ridge_loss(loss)
         return cls(1, 1.0, loss, optimizer=SOLVER, precision=precision)
+
+    def _check_solved(self, loss: SquaredL2) -> None:
+        """Refuse what would say of a ridge head that it is trained somehow, or can't be solved."""
+        check_ridge_loss(loss)
+        stand_ins = {"steps": 1, "learning_rate": 1.0, "optimizer": SOLVER, "loss": loss, "precision": self.precision}
+        others = (field for field in fields(self) if field.name not in stand_ins)
+        stated = {field.name: getattr(self, field.name) for field in fields(self)}
+        if stated != stand_ins | {field.name: field.default for field in others}:
+            raise ValueError("a ridge head is not trained: give LocalTraining.solved(SquaredL2(...)) as it is")
+        if self.precision not in UNIT_ROUNDOFF:
+            raise ValueError(f"the precision is {self.precision!r}: use float32 or float64")
 
     @property
     def has_steps(self) -> bool:

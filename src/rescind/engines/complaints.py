@@ -49,6 +49,10 @@ class Complaint(StrEnum):
     )
     SETTINGS = "the server's settings are not those of its first message in this run: a run has one kind of training"
     COUNTS = "{} is no file of counts: give another name, or take it away and know that counting begins anew"
+    NORMS = (
+        "the server's {} is {}, and was {} when this client began to count: sums that differ in it alone can show "
+        "single rows. If that is meant, begin a new file of counts"
+    )
     ROWS_NOT_NAMED = (
         "request {} asks to forget some of this client's examples, and it is served: name them with "
         "train_head(..., removed=..., request={}), or give an empty list if they are deleted already"

@@ -42,6 +42,19 @@ def check_solvable(engine: Engine) -> None:
         raise ValueError(f"this model cannot be solved: {'; '.join(obstacles)}")
 
 
+def check_room(facts: Facts, names: Sequence[str]) -> None:
+    """Refuse more clients than a ridge head has room for.
+
+    Nobody is left out in their place: then who is in the model would depend on who else came.
+    """
+    loss = facts.head_loss
+    if isinstance(loss, SquaredL2) and len(names) > loss.most_clients:
+        raise ValueError(
+            f"{len(names)} clients are there, and the sums have room for {loss.most_clients}: take some away, or "
+            "begin a new history with a larger most_clients of SquaredL2"
+        )
+
+
 def solve(
     engine: Engine,
     recorder: Recorder,
@@ -141,12 +154,7 @@ def _solve_ridge(
 
     recorder.record_end_by_data(solved=True)
     for model_id, asked in ask_in_turn(recorder, present, ended, interrupted):
-        # Nobody is left out for it: then who is in the model would depend on who else came.
-        if len(asked) > loss.most_clients:
-            raise ValueError(
-                f"{len(asked)} clients are there, and the sums have room for {loss.most_clients}: begin a new "
-                "history with a larger most_clients of SquaredL2"
-            )
+        check_room(facts, asked)
         answers = engine.ridge_sums(model, model_id, asked)
         check_exchange(engine, facts, answers, asked)
         _check_rows(answers)

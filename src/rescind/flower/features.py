@@ -6,16 +6,18 @@ mode, and rows go through it one by one, or in batches of one shape.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rescind.checkpoints.tensors import StoredTensor, chunks, digest, read, read_remarks
+from rescind.checkpoints.tensors import SeekableFile, StoredTensor, chunks, digest, read, read_remarks
 from rescind.errors import DamagedCheckpointError
 from rescind.private_files import open_private, warn_if_packed
 
@@ -29,14 +31,16 @@ def digest_body(module: torch.nn.Module) -> str:
         module: the body, with its weights.
 
     Returns:
-        64 hexadecimal digits; of names, types, shapes and numbers, whatever device they are on.
+        64 hexadecimal digits; of names, types, shapes and numbers, whatever device they are on, and not of the code
+        that computes with them.
     """
-    return digest({name: tensor.detach().cpu().numpy() for name, tensor in module.state_dict().items()})
+    weights = {name: tensor for name, tensor in module.state_dict().items() if isinstance(tensor, torch.Tensor)}
+    return digest({name: _numbers(tensor) for name, tensor in weights.items()})
 
 
 def extract_features(
     module: torch.nn.Module,
-    rows: Sequence[torch.Tensor] | torch.Tensor,
+    rows: Sequence[torch.Tensor] | torch.Tensor | NDArray[Any],
     *,
     batch: int = 1,
     cache: str | os.PathLike[str] | None = None,
@@ -58,73 +62,104 @@ def extract_features(
 
     Raises:
         ValueError: there are no rows, ``batch`` is below 1, or the body gives something else than a finite vector for
-            each.
+            each, or another one for the same row.
     """
     if not len(rows) or batch < 1:
         raise ValueError(f"there are {len(rows)} rows, in batches of {batch}; there has to be one at least")
-    body = f"{digest_body(module)}, {batch} at once"
-    names = [hashlib.sha256(_bytes(row)).digest() for row in rows]
-    known = {} if cache is None else _read(Path(cache), body)
-    missing = {name: at for at, name in enumerate(names) if name not in known}
-    known |= zip(missing, _extract(module, [rows[at] for at in missing.values()], batch), strict=True)
-    features = np.stack([known[name] for name in names])
-    if cache is not None:
-        _write(Path(cache), body, names, features)
+    tensors = [torch.as_tensor(row) for row in rows]
+    names = [hashlib.sha256(_describe(row)).digest() for row in tensors]
+    if cache is None:
+        return _complete(module, tensors, names, batch, {})
+    # Its weights do not say what a network computes with them.
+    body = f"{digest_body(module)} {hashlib.sha256(repr(module).encode()).hexdigest()} {batch}"
+    file = Path(cache)
+    if not file.exists():
+        warn_if_packed(file)
+    # In place: another file beside it would outlive a process that is cut off. One that is cut off here is damaged.
+    with open(file, "a+b", opener=open_private) as kept:
+        fcntl.flock(kept, fcntl.LOCK_EX)
+        features = _complete(module, tensors, names, batch, _read(kept, body))
+        kept.seek(0)
+        kept.truncate()
+        stored: dict[str, StoredTensor] = {
+            _ROWS: np.frombuffer(b"".join(names), np.uint8).reshape(-1, 32),
+            _FEATURES: features,
+        }
+        for chunk in chunks(stored, {_BODY: body}):
+            kept.write(chunk)
+        kept.flush()
+        os.fsync(kept.fileno())
     return features
 
 
-def _bytes(row: torch.Tensor) -> bytes:
-    own = row.detach().cpu().contiguous()
-    return f"{own.dtype} {tuple(own.shape)} ".encode() + own.numpy().tobytes()
+def _complete(
+    module: torch.nn.Module,
+    rows: Sequence[torch.Tensor],
+    names: Sequence[bytes],
+    batch: int,
+    known: Mapping[bytes, NDArray[np.float32]],
+) -> NDArray[np.float32]:
+    """Return the features of all rows; those that are not known yet are made."""
+    missing = {name: at for at, name in enumerate(names) if name not in known}
+    made = dict(zip(missing, _extract(module, [rows[at] for at in missing.values()], batch), strict=True))
+    if known and {vector.shape for vector in made.values()} - {vector.shape for vector in known.values()}:
+        return _complete(module, rows, names, batch, {})
+    return np.stack([made[name] if name in made else known[name] for name in names])
+
+
+def _numbers(tensor: torch.Tensor) -> NDArray[Any]:
+    """Return a tensor's numbers; of a type that numpy lacks, such as bfloat16, their bytes."""
+    own = tensor.detach().cpu().contiguous()
+    try:
+        return own.numpy()
+    except TypeError:
+        return own.reshape(-1).view(torch.uint8).numpy()
+
+
+def _describe(row: torch.Tensor) -> bytes:
+    return f"{row.dtype} {tuple(row.shape)} ".encode() + _numbers(row).tobytes()
 
 
 def _extract(module: torch.nn.Module, rows: Sequence[torch.Tensor], batch: int) -> Iterator[NDArray[np.float32]]:
     module.eval()
     for start in range(0, len(rows), batch):
-        chosen = list(rows[start : start + batch])
-        filled = torch.stack(chosen + [torch.zeros_like(chosen[0])] * (batch - len(chosen)))
-        with torch.no_grad():
-            made = module(filled)
-        if made.ndim != 2 or len(made) != batch or not torch.isfinite(made[: len(chosen)]).all():
+        chosen = rows[start : start + batch]
+        vectors = _made(module, chosen, batch)
+        # Once: a body that draws at random, or reads one row by another, is none.
+        if not start and not np.allclose(_made(module, chosen[:1], batch)[0], vectors[0], rtol=1e-3, atol=1e-6):
             raise ValueError(
-                f"the body gives {tuple(made.shape)} for {batch} rows; it has to give one finite vector for each: "
-                "take off its last layer, and average over positions"
+                "the body gives another vector for the same row: it draws at random, or reads one row by the others"
             )
-        vectors = made[: len(chosen)].detach().cpu().numpy().astype(np.float64)
-        for vector in vectors:
-            # A row of zeros stays one.
-            yield (vector / max(float(np.linalg.norm(vector)), 1e-30)).astype(np.float32)
+        yield from vectors
 
 
-def _read(file: Path, body: str) -> dict[bytes, NDArray[np.float32]]:
+def _made(module: torch.nn.Module, rows: Sequence[torch.Tensor], batch: int) -> NDArray[np.float32]:
+    """Return the vectors of rows of which as many as needed are added, of length 1; one of zeros stays one."""
+    with torch.no_grad():
+        made = module(torch.stack([*rows, *[torch.zeros_like(rows[0])] * (batch - len(rows))]))
+    fit = isinstance(made, torch.Tensor) and made.ndim == 2 and len(made) == batch
+    if not fit or not torch.isfinite(made[: len(rows)]).all():
+        shape = tuple(made.shape) if isinstance(made, torch.Tensor) else type(made).__name__
+        raise ValueError(
+            f"the body gives {shape} for {batch} rows; it has to give one finite vector for each: take off its last "
+            "layer, and average over positions"
+        )
+    vectors = made[: len(rows)].detach().cpu().to(torch.float64).numpy()
+    scaled: NDArray[np.float64] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
+    return scaled.astype(np.float32)
+
+
+def _read(kept: SeekableFile, body: str) -> dict[bytes, NDArray[np.float32]]:
     """Return the features that a file keeps, by the row's SHA-256; none of another body, or of a damaged file."""
-    if not file.exists():
-        warn_if_packed(file)
-        return {}
     try:
-        with file.open("rb") as kept:
-            if read_remarks(kept).get(_BODY) != body:
-                return {}
-            kept.seek(0)
-            tensors = dict(read(kept))
+        if not kept.seek(0, os.SEEK_END) or read_remarks(kept).get(_BODY) != body:
+            return {}
+        tensors = dict(read(kept))
     except DamagedCheckpointError:
         return {}
     rows, features = tensors.get(_ROWS), tensors.get(_FEATURES)
-    if rows is None or features is None or rows.shape != (len(features), 32) or features.dtype != np.float32:
+    if rows is None or features is None or features.ndim != 2 or features.dtype != np.float32:
+        return {}
+    if rows.shape != (len(features), 32) or not np.isfinite(features).all():
         return {}
     return dict(zip(map(bytes, rows), features, strict=True))
-
-
-def _write(file: Path, body: str, names: Sequence[bytes], features: NDArray[np.float32]) -> None:
-    """Write a file in the place of the one that is there, for nobody else to read."""
-    tensors: dict[str, StoredTensor] = {
-        _ROWS: np.frombuffer(b"".join(names), np.uint8).reshape(-1, 32),
-        _FEATURES: features,
-    }
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.unfinished")
-    with open(unfinished, "wb", opener=open_private) as kept:
-        for chunk in chunks(tensors, {_BODY: body}):
-            kept.write(chunk)
-        kept.flush()
-        os.fsync(kept.fileno())
-    unfinished.replace(file)

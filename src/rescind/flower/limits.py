@@ -8,8 +8,8 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context
@@ -73,10 +73,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What was told: so many replies, with so many numbers in all."""
+    """What was told: so many replies, with so many numbers in all, of rows and targets clipped to these norms."""
 
     messages: int = 0
     numbers: int = 0
+    norms: Mapping[str, float] = field(default_factory=dict)
 
 
 def admit(
@@ -151,7 +152,11 @@ def _count_message(
     numbers, held = _count_numbers(told, *shape), rows * shape[1]
 
     def add(count: Count) -> Count:
-        after = Count(count.messages + 1, count.numbers + numbers)
+        norms = _norms(told)
+        for name in norms.keys() & count.norms.keys():
+            if norms[name] != count.norms[name]:
+                raise Complaint.NORMS.error(name, norms[name], count.norms[name])
+        after = Count(count.messages + 1, count.numbers + numbers, {**count.norms, **norms})
         if after.messages > limits.messages:
             raise Complaint.MESSAGES.error(limits.messages)
         if limits.share is not None and after.numbers > limits.share * held:
@@ -196,12 +201,19 @@ def _parse(content: bytes, file: Path) -> Count:
         return Count()
     try:
         kept = json.loads(content)
-        count = Count(kept["messages"], kept["numbers"])
+        count = Count(kept["messages"], kept["numbers"], kept.get("norms", {}))
     except (ValueError, TypeError, KeyError, RecursionError):
         count = Count(-1, -1)
-    if not all(type(number) is int and number >= 0 for number in (count.messages, count.numbers)):
+    counted = all(type(number) is int and number >= 0 for number in (count.messages, count.numbers))
+    if not counted or not isinstance(count.norms, dict):
         raise Complaint.COUNTS.error(file)
     return count
+
+
+def _norms(told: Instructions) -> dict[str, float]:
+    """Return what rows and targets are clipped to: two sums that differ in it alone can show a single row."""
+    loss = told.ridge or told.training.loss
+    return {name: getattr(loss, name) for name in ("row_norm", "target_norm") if hasattr(loss, name)}
 
 
 def _count_numbers(told: Instructions, classes: int, features: int) -> int:

@@ -164,9 +164,12 @@ def _today(
         f"model{trained}.</li>"
     )
     mode = view.claimable.mode.value
-    noise = "prove nothing" if mode == "heuristic" else f"could be claimed as <em>{mode}</em>: {MODES[mode]}"
-    going_back = f"going back with noise {'would ' if mode == 'heuristic' else ''}{noise}."
-    yield f"<li>If somebody left now, training again would forget them exactly;\n{going_back}</li>"
+    would, noise = ("would ", "prove nothing") if mode == "heuristic" else ("", "could be claimed as <em>{}</em>: {}")
+    going_back = (
+        f"training again would forget them exactly;\ngoing back with noise {would}{noise.format(mode, MODES[mode])}."
+    )
+    solving = "solving the head once more would forget them exactly."
+    yield f"<li>If somebody left now, {solving if mode == 'exact' else going_back}</li>"
     yield "</ul>"
 
 

@@ -120,6 +120,9 @@ def find_unfinished(history: History) -> tuple[FiledRequest, ...]:
 
 def claimable(facts: Facts, *, looked_at_data: bool = False) -> Claimable:
     """Return what could be claimed of a restart with noise; ``looked_at_data`` if an earlier plan did."""
+    if facts.training.is_solved:
+        # No noise is ever needed.
+        return Claimable(Mode.EXACT, ())
     lacks = facts.strict_obstacles
     if not facts.public_rounds:
         lacks += ("training ended by a rule that looks at data: use a number of rounds",)

@@ -323,8 +323,9 @@ class FlowerEngine:
         done = _Exchange(model_id, names, asked, self._instructions(model_id, asked, question))
         messages = self._messages(self.packed(model), done)
         done.answers = self._exchange(messages, asked, self._backoff)
-        # Of the weights in two stages a history does not say which stage they are of.
-        if not self.facts.equal_weights and not self.facts.stages:
+        # Of the weights in two stages a history does not say which stage they are of. Where a head is solved they
+        # would tell of rows at another time: who is in the sums must not follow from who was asked when.
+        if not self.facts.equal_weights and not self.facts.stages and not question:
             new = [name for name in done.answers if name not in self._weights]
             self._weights |= self.recorded.history.participants.first_weights(new)
         return done
@@ -343,7 +344,7 @@ class FlowerEngine:
                 digest=told.digest() if self.recorded.helper or told.is_question else None,
                 weighted_by=weighted_by,
                 most_examples=most,
-                first_weight=None if equal else self._weights.get(name),
+                first_weight=None if equal or told.ridge else self._weights.get(name),
             )
             try:
                 root, checked = read_root(message.content), check(name, message.content, expected)

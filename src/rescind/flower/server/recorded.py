@@ -112,6 +112,8 @@ class Recorded:
 
     def __post_init__(self) -> None:
         mean, name = self.mean, type(self.strategy).__name__
+        if self.training.is_solved:
+            _refuse_solved(self)
         if not self.is_mean:
             # The facts have to say it, whatever the caller's training says.
             object.__setattr__(self, "training", replace(self.training, server_optimizer=f"Flower's {name}"))
@@ -164,10 +166,7 @@ class Recorded:
                 f"body is {self.body!r}; it has to be a rescind.flower.PublishedBody(name, digest), and what is "
                 "trained a head, by train_head"
             )
-        if self.training.is_solved and not self.helper:
-            raise ValueError("only train_head answers for a ridge head: leave out Options(declared=True)")
-        solved = self.stages or self.training.is_solved
-        if solved and (self.options.masked or self.options.equal_weights or self.server):
+        if self.stages and (self.options.masked or self.options.equal_weights or self.server):
             raise ValueError(
                 "a head is solved from every client's own sums, without noise: leave out masked, equal_weights and "
                 "server"
@@ -276,6 +275,26 @@ def find_average(strategy: Strategy) -> FedAvg:
             )
         inner = inner.strategy
     return inner
+
+
+def _refuse_solved(recorded: Recorded) -> None:
+    """Refuse what says of a ridge head that it is trained, or solved otherwise than it is."""
+    options = recorded.options
+    refusals = (
+        (not recorded.is_mean, f"{type(recorded.strategy).__name__} makes the model itself: wrap FedAvg"),
+        (options.declared, "only train_head answers for it: leave out Options(declared=True)"),
+        (
+            options.masked or options.equal_weights or recorded.server is not None,
+            "it is solved from every client's own sums, without noise: leave out masked, equal_weights and server",
+        ),
+        (
+            options.batch is not None or recorded.rate is not None or recorded.mean.fraction_train != 1.0,
+            "everybody is asked, about all rows: leave out batch, rate and fraction_train",
+        ),
+    )
+    for refused, reason in refusals:
+        if refused:
+            raise ValueError(f"a ridge head is not trained: {reason}")
 
 
 def _refuse_with_noise(recorded: Recorded) -> None:
