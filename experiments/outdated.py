@@ -21,8 +21,14 @@ def _noises(row: Mapping[str, Any]) -> list[float]:
     return [result["sigma"] for result in row["results"] if result.get("sigma") is not None]
 
 
+# What never pulled its noised models, or has no model of its own to noise.
+_UNPULLED = ("SIFU as published", "Scratch, noised start")
 CHANGES = (
-    Change("2026-11-16", "a noised restart was pulled towards the start", lambda row: any(_noises(row))),
+    Change(
+        "2026-11-16",
+        "a noised restart was pulled towards the start",
+        lambda row: any(_noises(row)) and row["configuration"].get("method") not in _UNPULLED,
+    ),
     Change(
         "2026-11-18",
         "the paper's rule left out its noise where it had nobody to hide",

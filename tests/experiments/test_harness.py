@@ -98,6 +98,10 @@ def test_a_run_that_is_older_than_the_code_is_run_again_and_named() -> None:
     row = {"date": "2026-11-16", "results": [{"sigma": 0.5}, {"sigma": 0.0}], "configuration": {"method": "Last"}}
     assert outdated.find_changes(row) == ["a noised restart was pulled towards the start"]
     assert not outdated.find_changes(row | {"date": "2026-11-17"})
+    # It never pulled its noised models.
+    assert not outdated.find_changes(
+        row | {"results": [{"sigma": 0.5}], "configuration": {"method": "SIFU as published"}}
+    )
     paper = row | {"date": "2026-11-18", "configuration": {"method": "SIFU as published"}}
     rows = [row, paper, row | {"results": [{"rounds": 3}]}]
     assert outdated.describe(rows).startswith("2 of these 3 runs are older")
