@@ -547,11 +547,16 @@ def _can_be_drawn(facts: RecordedFacts) -> bool:
 def _can_be_solved(predicate: Predicate) -> bool:
     """Return whether a head was trained that our helper can sum over, and the facts say that it was solved."""
     facts, training = predicate.facts, predicate.training
-    if _head_names(facts.stages.head if facts.stages else predicate.trained) is None:
-        return False
     head = bool(facts.stages) or (training.loss in (*_HEADS, "SquaredL2") and (training.l2 or 0) > 0)
+    return head and facts.solved and _can_be_summed(predicate)
+
+
+def _can_be_summed(predicate: Predicate) -> bool:
+    """Return whether it is about a head, and about rounds in which every client's own sums were seen."""
+    facts = predicate.facts
     masked = facts.sources.distances == Source.REPORTED.value
-    return head and facts.solved and not (masked or facts.equal_weights or predicate.rounds)
+    head = _head_names(facts.stages.head if facts.stages else predicate.trained) is not None
+    return head and not (masked or facts.equal_weights or predicate.rounds)
 
 
 def _is_of_ridge(predicate: Predicate, mode: Mode) -> bool:
@@ -559,11 +564,9 @@ def _is_of_ridge(predicate: Predicate, mode: Mode) -> bool:
     facts = predicate.facts
     return (
         mode in (Mode.EXACT, Mode.HEURISTIC)
-        and predicate.rounds is None
-        and (facts.sampling, facts.batch, facts.equal_weights) == ("everybody", None, False)
-        and facts.sources.distances != Source.REPORTED.value
+        and (facts.sampling, facts.batch, facts.stages) == ("everybody", None, None)
         and facts.sources.training == Source.EXECUTED.value
-        and _head_names(predicate.trained) is not None
+        and _can_be_summed(predicate)
     )
 
 
