@@ -14,6 +14,7 @@ import torch
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, FedMedian
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 import rescind.flower
@@ -26,7 +27,7 @@ from rescind.checkpoints.tensors import digest
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
-from rescind.core.ridge import ridge_solution, threadpool_limits
+from rescind.core.ridge import ridge_solution
 from rescind.engines.heads import sum_ridge
 from rescind.engines.server import NoisedAverage
 from rescind.flower import PublishedBody, digest_body, extract_features, run

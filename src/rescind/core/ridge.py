@@ -16,7 +16,6 @@ from typing import TypeAlias
 import numpy as np
 import scipy
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from rescind.core._checks import positive
 from rescind.core.arrays import Floats
@@ -217,6 +216,9 @@ def ridge_solution(sums: RidgeSums, l2: float) -> Floats:
     unit = 4.0**-sums.bits
     matrix = sums.features.astype(np.float64) * unit / sums.rows
     matrix[np.diag_indices_from(matrix)] += l2
+    # Clients import this module, for every message, and never solve.
+    from threadpoolctl import threadpool_limits
+
     with threadpool_limits(1, "blas"):
         try:
             factor = scipy.linalg.cho_factor(matrix)
