@@ -109,6 +109,11 @@ def labels_of(history: History) -> dict[int, str]:
     return history.ledger.labels()
 
 
+def objects_of(history: History) -> dict[int, str]:
+    """Return the digests of clients' objects, by pseudonym."""
+    return history.ledger.objects()
+
+
 def salts_of(history: History, clients: Iterable[int]) -> dict[int, bytes]:
     """Return the keys that salt what the journal commits to about clients, as far as they are there."""
     return history.ledger.keys(sorted_group(clients))

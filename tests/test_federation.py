@@ -38,7 +38,7 @@ from rescind.history.outcomes import Outcome
 from rescind.ledger.records import RoundRecord
 from rescind.simulation import Federation, LogisticHead, Shard, Simulation
 from rescind.testing.grid import InProcessGrid
-from tests.builders import labels_of, rounds_of
+from tests.builders import labels_of, objects_of, rounds_of
 from tests.hospitals import (
     APP,
     NAMES,
@@ -53,6 +53,7 @@ from tests.hospitals import (
 
 NOISED_APP = Path(__file__).parent / "noised"
 STAGED = Path(__file__).parent / "staged"
+RIDGE = Path(__file__).parent / "ridge"
 HUNGARY = "hungary"
 ANCHORS = ("cleveland", HUNGARY)
 
@@ -83,6 +84,17 @@ class Happened:
     node_log: str
     answered: int
     refused: str
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """What a head on kept sums left behind, and the ``canaries``: what the leaver had sent."""
+
+    folder: Path
+    log: str
+    joined: list[set[str]]
+    told: dict[str, Any]
+    canaries: list[bytes]
 
 
 @pytest.fixture(scope="module")
@@ -364,7 +376,7 @@ def test_a_network_in_two_stages_forgets_and_survives_the_death_of_its_server(
         assert opened.timeline.branches[1].parent == ModelId(0, 2)
         assert whose_rows(opened, 1) == [set(remaining)] * opened.newest.round
     # An undisturbed federation that never had it trains the same body, and solves for the same head.
-    others = train_staged_here(tmp_path / "here", *remaining)
+    others = train_here(tmp_path / "here", *remaining)
     assert differences(second, others, "body") <= 1e-12
     assert differences(second, others, "head.weight", "head.bias") <= 1e-3
 
@@ -378,20 +390,78 @@ def test_a_network_in_two_stages_forgets_and_survives_the_death_of_its_server(
         about = whose_rows(opened, 2)
         assert opened.integrity.verify() == []
     assert about == [{"cleveland"}] * 2 + [{"cleveland", "long_beach_va"}] * (len(about) - 2)
-    third, others = load_file(own["model"]), train_staged_here(tmp_path / "there", "cleveland", "long_beach_va")
+    third, others = load_file(own["model"]), train_here(tmp_path / "there", "cleveland", "long_beach_va")
     assert differences(third, second, "body") >= 0.01
     assert differences(third, others, "body") <= 1e-12
     assert differences(third, others, "head.weight", "head.bias") <= 1e-3
 
 
-def train_staged_here(folder: Path, *names: str) -> dict[str, Any]:
-    """Run the app in this process with some hospitals only, and return the model."""
+def train_here(folder: Path, *names: str, module: str = "tests.staged.staged.apps") -> dict[str, Any]:
+    """Run an app in this process with some hospitals only, and return the model."""
     folder.mkdir()
     own = {"history": str(folder / "history"), "model": str(folder / "model.safetensors")}
-    app = importlib.import_module("tests.staged.staged.apps")
+    app = importlib.import_module(module)
     nodes = {name: {"data": str(hospital(name)), "client-id": name} for name in names}
     app.main(InProcessGrid(app.client, nodes), Context(1, 1, {}, RecordDict(), own))
     return load_file(own["model"])
+
+
+# A ridge head on sums that are kept, on the same federation
+
+
+@pytest.fixture(scope="module")
+def ridge(deployment: Deployment, folder: Path) -> Ridge:
+    """Hungary leaves by its own key, and everybody is switched off before it is forgotten."""
+    own = folder / "ridge"
+    own.mkdir()
+    history, model = own / "history", own / "model.safetensors"
+    config = {"history": str(history), "model": str(model)}
+    command("init", history, "--federation", "Four hospitals")
+    log = finish(deployment, deployment.run(RIDGE, **config))
+    with History(history) as opened:
+        (client,) = opened.participants.find([HUNGARY])
+        sums = opened.objects.load(objects_of(opened)[client])
+        joined = whose_rows(opened, 0)
+    signed = own / "leave.json"
+    command("leave", signed, "--key", folder / "deployment" / f"node-{HUNGARY}", "--federation", "Four hospitals")
+    command("request", "import", history, signed, "--receipt", own / "hungary.json")
+    for name in NAMES:
+        deployment.kill(name)
+    told = json.loads(command("forget", history, "--save-to", model, "--json"))
+    for name in NAMES:
+        deployment.start(name)
+    canaries = [part.tobytes() for tensor in sums.values() for part in (tensor.reshape(-1)[:12],) if len(part) == 12]
+    return Ridge(own, log, joined, told, canaries)
+
+
+def test_a_head_forgets_from_kept_sums_while_everybody_is_switched_off(
+    ridge: Ridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "a passphrase for tests")
+    others = [name for name in NAMES if name != HUNGARY]
+    assert ridge.joined == [set(NAMES)]
+    assert "model 0.1 with 4 of 4 clients that were drawn" in ridge.log
+    assert ridge.told["served"] == [{"request": 1, "mode": "exact"}]
+    assert (ridge.told["waiting"], ridge.told["missing"]) == ([], [])
+    with History(ridge.folder / "history") as opened:
+        assert whose_rows(opened, 1) == [set(others)]
+        assert opened.integrity.verify() == []
+    never = train_here(ridge.folder / "never", *others, module="tests.ridge.ridge.apps")
+    model = load_file(ridge.folder / "model.safetensors")
+    assert {name: tensor.tobytes() for name, tensor in model.items()} == {
+        name: tensor.tobytes() for name, tensor in never.items()
+    }
+    predicate = certify(ridge.folder, 1)
+    assert (predicate["mode"], predicate["asked_by"]) == ("exact", "the client's own key")
+    key = ridge.folder / "operator.key.pub"
+    shown = command(
+        *("verify", ridge.folder / "certificate-1.json", "--key", key, "--history", ridge.folder / "history"),
+        *("--model", ridge.folder / "model.safetensors"),
+    )
+    assert "the kept sums of the 3 clients that its round names" in " ".join(shown.split())
+    assert len(ridge.canaries) == 2
+    stored = b"".join(path.read_bytes() for path in ridge.folder.rglob("*") if path.is_file())
+    assert [canary for canary in ridge.canaries if canary in stored] == []
 
 
 def test_who_withdrew_is_left_out_of_the_evaluation_too(tmp_path: Path) -> None:
@@ -436,8 +506,9 @@ def test_a_hospital_is_forgotten_strictly_by_a_whole_network_whose_rounds_are_no
 
 
 @pytest.fixture(scope="module")
-def happened(deployment: Deployment, trained: Trained, folder: Path) -> Happened:
+def happened(deployment: Deployment, trained: Trained, ridge: Ridge, folder: Path) -> Happened:
     assert trained.rounds
+    assert ridge.told
     # Who withdrew in the story did not here.
     withdrawn(folder).unlink(missing_ok=True)
     # To other apps, which have histories of their own.
@@ -515,7 +586,9 @@ def test_flowers_log_does_not_name_who_left(happened: Happened, trained: Trained
         assert "switzerland" not in log
 
 
-def test_flowers_database_keeps_a_name_and_once_it_is_cleaned_no_model(happened: Happened, trained: Trained) -> None:
+def test_flowers_database_keeps_a_name_and_once_it_is_cleaned_no_model(
+    happened: Happened, trained: Trained, ridge: Ridge
+) -> None:
     """Stopped and cleaned as docs/deployment.md says."""
     database = happened.folder / "deployment" / "state.db"
     with closing(sqlite3.connect(database)) as connection:
@@ -527,6 +600,7 @@ def test_flowers_database_keeps_a_name_and_once_it_is_cleaned_no_model(happened:
     assert b"switzerland" in stored
     assert len(trained.known) == ROUNDS - 1
     assert [at for at, model in enumerate(trained.known, start=1) if model in stored] == []
+    assert [canary for canary in ridge.canaries if canary in stored] == []
 
 
 def test_the_released_model_is_saved(happened: Happened) -> None:

@@ -212,7 +212,7 @@ def test_rounds_of_training_are_not_the_solvers(history: History) -> None:
 def test_nobody_answers_and_the_solve_still_ends(history: History, caplog: pytest.LogCaptureFixture) -> None:
     class Silent(Wrapped):
         def sums(self, *_: Any) -> Answers:
-            return Answers.collect([], {}, ["clinic-0"])
+            return Answers.collect([], silent=("clinic-0",))
 
     newest = Revocable(history, Silent(engine())).solve(Solving(most_rounds=4))  # type: ignore[arg-type]
     assert newest == ModelId(0, 4)

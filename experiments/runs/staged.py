@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from time import process_time
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 import torch
@@ -416,7 +416,7 @@ def _solve_ridge(setting: Setting, rows: Federation, l2: float, known: Shard) ->
             total.append(sum_ridge(shard.features, targets[shard.labels], loss))
             seconds += process_time() - start
             # All of them at once would take much memory.
-            total = [add_up_ridge(total)]
+            total = [cast(RidgeSums, add_up_ridge(total))]
         cost = Cost(1, len(names), 8 * numbers * len(names), seconds)
         return unflatten(ridge_solution(total[0], l2), engine.start()), cost
 

@@ -7,7 +7,7 @@ release ever has two.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -119,10 +119,10 @@ class Revocable:
             if self.engine.facts.only_solved:
                 raise ValueError(ONLY_SOLVED)
             held = self._is_held(recorder)
-            train(self.engine, recorder, self._present(), until, self.server, self._show(recorder), held)
+            train(self.engine, recorder, self.find_present, until, self.server, self._show(recorder), held)
             return recorder.model_id
 
-    def solve(self, solving: Solving = _AS_USUAL) -> ModelId:
+    def solve(self, solving: Solving = _AS_USUAL, *, asking: Collection[str] | None = None) -> ModelId:
         """Solve the newest branch's head over the rows of everybody who may take part, in place of training it.
 
         Of a network in two stages the anchors train the body first, as far as it is not whole.
@@ -131,6 +131,7 @@ class Revocable:
 
         Args:
             solving: how.
+            asking: where sums are kept, who is asked for theirs; None means everybody whose are not.
 
         Returns:
             the id of the newest model, the solution unless its rounds were used up.
@@ -145,7 +146,7 @@ class Revocable:
         with self._recording() as recorder:
             self._check_free()
             # The rounds that the branch has already are not the solver's.
-            self._solve(recorder, solving, recorder.model_id.round, self._is_held(recorder))
+            self._solve(recorder, solving, recorder.model_id.round, self._is_held(recorder), asking)
             return recorder.model_id
 
     def plan(self, method: Method, *numbers: int) -> RecordedPlan:
@@ -188,6 +189,7 @@ class Revocable:
         level: ErasureLevel = ErasureLevel.PURGE,
         together: bool = False,
         approval: Approvers = False,
+        only: Collection[int] | None = None,
     ) -> list[Outcome]:
         """Finish what was begun, then serve every open request, in the order of arrival or all together.
 
@@ -202,6 +204,8 @@ class Revocable:
             approval: whether somebody has to agree to every plan (``rescind approve``), or the public keys of
                 those who may: then only what one of them has signed counts. What is not approved is planned, and
                 stays open.
+            only: the numbers of the requests to serve; None means all that are open. One whose clients the newest
+                model does not know is served in any case.
 
         Returns:
             what became of the requests that were served, in the order in which they were.
@@ -227,6 +231,7 @@ class Revocable:
                         scores |= dict.fromkeys(branch.requests, self._scores(recorder, branch))
                 try:
                     waiting = self._waiting(recorder, approval=approval)
+                    waiting = [asked for asked in waiting if only is None or asked.number in only]
                     if (due := self.history.plan_erasure(level)).requests:
                         recorder.erase(due)
                     if not waiting:
@@ -375,14 +380,20 @@ class Revocable:
         if plan.method != str(method) and not branch.unbounded:
             raise ValueError(f"request {branch.requests[0]} is being served by {plan.method}: go on with that method")
         if plan.candidate.solving:
-            self._solve(recorder, plan.candidate.solving)
+            # That somebody leaves must not decide who is asked, and when.
+            self._solve(recorder, plan.candidate.solving, asking=())
         else:
             # Who asks meanwhile is served by the next branch: the requests of this one need it trained to its end.
-            train(self.engine, recorder, self._present(), until, self.server, self._show(recorder))
+            train(self.engine, recorder, self.find_present, until, self.server, self._show(recorder))
         recorder.record_retrained()
 
     def _solve(
-        self, recorder: Recorder, solving: Solving, begun: int = 0, interrupted: Callable[[], bool] = lambda: False
+        self,
+        recorder: Recorder,
+        solving: Solving,
+        begun: int = 0,
+        interrupted: Callable[[], bool] = lambda: False,
+        asking: Collection[str] | None = None,
     ) -> None:
         """Train what is missing of a body, then solve the head; ``begun`` rounds of the branch do not count."""
         # Else it would be noticed only once the anchors have trained the body.
@@ -395,7 +406,7 @@ class Revocable:
                 return
         recorder.finish_body()
         last = replace(solving, most_rounds=max(begun, recorder.body_rounds_here) + solving.most_rounds)
-        solve(self.engine, recorder, self._present(), last, self._show(recorder), interrupted)
+        solve(self.engine, recorder, self.find_present, last, self._show(recorder), interrupted, asking)
 
     def _anchors(self, recorder: Recorder) -> Callable[[], Sequence[str]]:
         """Return a function that tells who may train a body now, and names them first."""
@@ -456,9 +467,14 @@ class Revocable:
 
         return is_held
 
-    def _present(self) -> Callable[[], Sequence[str]]:
-        """Return a function that tells who may take part now; requests can arrive, and clients come and go."""
-        return lambda: self.history.participants.remaining(self.engine.clients)
+    def find_present(self) -> list[str]:
+        """Return who may take part now; requests can arrive, and clients come and go.
+
+        Returns:
+            the names of those who are connected, and of those whose sums are kept.
+        """
+        kept = self.history.sums.digests() if self.engine.facts.keeps_sums else {}
+        return self.history.participants.remaining([*dict.fromkeys((*self.engine.clients, *kept))])
 
     def _scores(self, recorder: Recorder, branch: Branch) -> Scores:
         """Measure the newest model before the names of the forgotten are gone."""

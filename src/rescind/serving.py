@@ -5,17 +5,20 @@ Whatever platform the clients are on, this is the order, and this is when a mode
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import ClassVar, Protocol
 
 from rescind.certificates.approvals import Approvers, check_approval, is_approved
+from rescind.checkpoints.tensors import StoredTensor, save
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
-from rescind.engines.solving import check_room, check_solvable
+from rescind.engines.solving import check_room, check_solvable, find_asked
 from rescind.engines.stops import Rounds, Stop
 from rescind.errors import PendingRequestError
 from rescind.forgetting import Revocable
@@ -28,7 +31,11 @@ from rescind.history.timeline import FiledRequest, Timeline
 from rescind.ledger.records import Branch, ErasureLevel
 from rescind.methods import Dp, Exact, Method, Sifu, Solve
 from rescind.methods.method import Certifying, check_method
+from rescind.views.models import describe_release
 from rescind.views.overview import find_unfinished
+
+# Flower's: what it logs is what its users look at.
+_LOG = logging.getLogger("flwr")
 
 
 class Outlet(Protocol):
@@ -44,6 +51,35 @@ class Outlet(Protocol):
 
     def clear(self) -> None:
         """Take back what was handed out, as far as possible; nothing may be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A safetensors file for the released model.
+
+    Attributes:
+        path: where it is.
+        history: the model's.
+        frozen: the tensors that nobody trains, if there are any.
+    """
+
+    path: Path
+    history: History
+    frozen: Mapping[str, StoredTensor] = field(default_factory=dict)
+
+    def put(self, model_id: ModelId, model: Mapping[str, Tensor]) -> None:
+        """Write the file, in place of the one that is there.
+
+        Args:
+            model_id: which model it is.
+            model: its trained tensors.
+        """
+        save({**model, **self.frozen}, self.path, describe_release(self.history, model_id))
+        _LOG.info("rescind: %s is saved in %s", model_id, self.path)
+
+    def clear(self) -> None:
+        """Remove the file, if there is one."""
+        self.path.unlink(missing_ok=True)
 
 
 class StopServing(Exception):  # noqa: N818
@@ -192,6 +228,7 @@ def serve(
     history = federation.history
     placed: ModelId | None = None
     solved: ModelId | None = None
+    tried = set[str]()
     solve = solve or federation.engine.facts.only_solved
     chosen = method or (Solve() if solve else choose_method(federation))
     # Before anything is trained or taken away: who asks later could not be served.
@@ -234,7 +271,12 @@ def serve(
         # Somebody may have asked in this very moment: then the next turn serves it.
         with suppress(PendingRequestError):
             # A solution is made once: a run that does not end would ask everybody for it again and again.
-            if not _is_solved(history) and (solved is None or solved != history.newest):
+            if federation.engine.facts.keeps_sums:
+                if wanting := _find_wanting(federation) - tried:
+                    tried |= wanting
+                    # Whoever was asked in vain is asked in the next run, and not because somebody else came.
+                    heeding.solve(asking=wanting)
+            elif not _is_solved(history) and (solved is None or solved != history.newest):
                 heeding.solve() if solve else heeding.train(until)
                 solved = history.newest if history.newest in history.timeline.solved else None
         # Somebody who asked in the middle of a body may have thought better of it.
@@ -322,8 +364,7 @@ def _check_room(federation: Revocable) -> None:
     waiting = (asked.request for asked in history.timeline.open_requests.values())
     groups = (request.group for request in waiting if request.scope is not PrivacyScope.RECORDS)
     leaving = {*history.participants.names(frozenset[int]().union(*groups))}
-    staying = [name for name in history.participants.remaining(federation.engine.clients) if name not in leaving]
-    check_room(federation.engine.facts, staying)
+    check_room(federation.engine.facts, [name for name in federation.find_present() if name not in leaving])
 
 
 def _find_private(timeline: Timeline) -> list[int]:
@@ -343,6 +384,14 @@ def _check_public(timeline: Timeline, method: Method) -> None:
             f"{method.name} has no plan for request {_list(classic)}, which asks by the paper's noise formula: take "
             "another method, or withdraw it"
         )
+
+
+def _find_wanting(federation: Revocable) -> set[str]:
+    """Return who may take part and is not in the newest model, or is to send its sums again, where sums are kept."""
+    history, present = federation.history, federation.find_present()
+    solved = history.timeline.branches and history.newest in history.timeline.solved
+    known = history.participants.took_part(history.newest) if solved else []
+    return set(present).difference(known) | set(find_asked(federation.engine, history.sums, present))
 
 
 def _is_solved(history: History) -> bool:

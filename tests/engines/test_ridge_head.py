@@ -95,16 +95,17 @@ def without(*names: str) -> tuple[str, ...]:
     return tuple(name for name in CLINICS if name not in names)
 
 
-def test_one_round_makes_it_and_one_forgets_anybody(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keep_sums", [True, False])
+def test_one_round_makes_it_and_one_forgets_anybody(tmp_path: Path, keep_sums: bool) -> None:
     seen: list[str] = []
     with History(tmp_path / "history") as history:
-        start(history, seen=seen)
+        start(history, seen=seen, recorded={"keep_sums": keep_sums})
         assert (str(history.newest), sorted(seen)) == ("model 0.1", sorted(CLINICS))
         for number, gone in enumerate((("clinic-2",), ("clinic-2", "clinic-0")), 1):
             history.requests.ask([gone[-1]], BUDGET)
             seen.clear()
-            start(history, clients=without(*gone), seen=seen)
-            assert sorted(seen) == sorted(without(*gone))
+            start(history, clients=without(*gone), seen=seen, recorded={"keep_sums": keep_sums})
+            assert sorted(seen) == ([] if keep_sums else sorted(without(*gone)))
             outcome = history.outcomes()[number - 1]
             assert (outcome.mode, history.newest.round) == (Mode.EXACT, 1)
             with History.in_memory() as never:
@@ -174,17 +175,17 @@ def test_who_has_too_many_rows_is_left_out_whoever_else_comes() -> None:
 
 def test_rows_may_come_and_go_between_two_runs() -> None:
     """Whoever was asked before has no other place than somebody who was not: only so do both worlds agree."""
-    models, late = [], "clinic-5"
+    models, late, asks = [], "clinic-5", {"keep_sums": False}
     for first_leaver in (True, False):
         with History.in_memory() as history:
             names = without(late) if first_leaver else without(late, "clinic-0")
-            start(history, clients=names)
+            start(history, clients=names, recorded=asks)
             if first_leaver:
                 # The late one is asked, with fewer rows than it has later.
                 history.requests.ask(["clinic-0"], BUDGET)
-                start(history, clients=without("clinic-0"), rows={late: 11})
+                start(history, clients=without("clinic-0"), rows={late: 11}, recorded=asks)
             history.requests.ask(["clinic-1"], BUDGET)
-            start(history, clients=without("clinic-0", "clinic-1"))
+            start(history, clients=without("clinic-0", "clinic-1"), recorded=asks)
             assert all(outcome.mode is Mode.EXACT for outcome in history.outcomes())
             models.append(digest(history.model(history.newest)))
     assert models[0] == models[1]
@@ -227,7 +228,7 @@ def test_too_many_clients_take_no_released_model_away(tmp_path: Path) -> None:
         assert (str(history.newest), file.exists()) == ("model 0.1", True)
         # Whoever leaves is not counted.
         start(history, clients=without("clinic-5"), recorded={"training": small}, save_to=file)
-        assert (str(history.newest), file.exists()) == ("model 1.1", True)
+        assert (str(history.newest), file.exists()) == ("model 1.2", True)
 
 
 def test_more_clients_than_there_is_room_for_end_the_run_in_words() -> None:

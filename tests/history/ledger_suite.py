@@ -19,7 +19,7 @@ import numpy as np
 from rescind.core.arrays import Clients
 from rescind.core.edges import ModelId
 from rescind.errors import ForgottenClientError, LockedError
-from rescind.ledger.commitments import NO_HEAD, broken_links, merkle_root, round_root
+from rescind.ledger.commitments import NO_HEAD, broken_links, merkle_root, object_leaf, round_root
 from rescind.ledger.contract import ABSENT_ROUNDS, LARGEST_BOUNDS, LONGEST_NAME, Ledger
 from rescind.ledger.records import REMAINING, RoundRecord, Span, Stretch, pack_participants
 
@@ -476,7 +476,7 @@ class LedgerConformance:
             with refused(ValueError, "SHA-256"):
                 ledger.commit_round(replace(good, model=model), NOW)
             with refused(ValueError, "SHA-256"):
-                ledger.keep_object(1, model)
+                ledger.keep_objects({1: model}, ModelId(0, 1), NOW)
             with refused(ValueError, "SHA-256"):
                 ledger.start_branch(1, model, {}, NOW)
         for salt in (b"", bytes(31), bytes(33)):
@@ -508,15 +508,22 @@ class LedgerConformance:
 
     def test_a_client_has_one_object(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=4)
-        for client, words in ((4, "first"), (1, "first"), (4, "second")):
-            ledger.keep_object(client, digest(words, client))
+        first = {client: digest("first", client) for client in (4, 1)}
+        before = ledger.keep_objects(first, ModelId(0, 1), NOW)
+        after = ledger.keep_objects({4: digest("second", 4)}, ModelId(0, 2), NOW)
         ledger = _again(ledger, open_ledger)
         assert list(ledger.objects().items()) == [(1, digest("first", 1)), (4, digest("second", 4))]
+        # What the journal says of them shows nothing without the client's key.
+        leaves = {client: leaf.hex() for client, leaf in ledger.object_leaves().items()}
+        assert (before.kind, after.body) == ("sums", {"branch": 0, "round": 2, "sums": [[4, leaves[4]]]})
+        assert before.body["sums"][0] == [1, leaves[1]]
+        assert leaves[4] == object_leaf(ledger.keys(group(4))[4], 4, digest("second", 4)).hex()
         ledger.erase_keys(group(2))
         for client in (2, 5):
             with refused(ValueError, f"client {client} has no key"):
-                ledger.keep_object(client, digest("third"))
-        assert list(ledger.objects()) == [1, 4]
+                ledger.keep_objects({1: digest("third"), client: digest("third")}, ModelId(0, 3), NOW)
+        assert ledger.objects() == {1: digest("first", 1), 4: digest("second", 4)}
+        assert list(ledger.entries())[-1] == after
 
     # Transactions and the writer
 
@@ -850,7 +857,7 @@ def _busy(ledger: Ledger) -> Ledger:
     for number in range(1, 6):
         clients = [number, number + 1, number + 4]
         ledger.commit_round(a_round(ModelId(0, number), clients, gram=number % 2 == 0), NOW)
-        ledger.keep_object(number, digest("object", number))
+        ledger.keep_objects({number: digest("object", number)}, ModelId(0, number), NOW)
     ledger.append("request", {"clients": [1]}, LATER)
     ledger.start_branch(1, digest("start", 1), {"number": 1}, LATER)
     _train(ledger, 1, [[1, 2], [8]])

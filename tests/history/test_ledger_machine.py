@@ -114,9 +114,9 @@ class TwoLedgers(RuleBasedStateMachine):
         self.both("commit_round", a_round(model_id, clients, seed, gram), NOW, release)
 
     @rule(clients=CLIENTS, seed=SEEDS)
-    def keep_object(self, clients, seed):
-        for client in clients:
-            self.both("keep_object", client, digest("object", client, seed))
+    def keep_objects(self, clients, seed):
+        objects = {client: digest("object", client, seed) for client in clients}
+        self.both("keep_objects", objects, ModelId(0, seed), NOW)
 
     @precondition(lambda self: self.ledgers and self.ledgers[0].identities())
     @rule(branch=BRANCHES, seed=SEEDS, data=st.data())

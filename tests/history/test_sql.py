@@ -581,8 +581,7 @@ def test_what_is_erased_is_in_no_row(home):
         ledger.start_branch(0, digest("start"), {}, NOW)
         for number in range(1, 5):
             ledger.commit_round(a_round(ModelId(0, number), [1, 2]), NOW)
-        for client in (1, 2):
-            ledger.keep_object(client, digest("object", client))
+        ledger.keep_objects({client: digest("object", client) for client in (1, 2)}, ModelId(0, 4), NOW)
         ledger.erase_objects(group(2))
         ledger.erase_rounds([Span(0, 0, 3)], a_stretch(1, ModelId(0, 0), [1, 2]))
         ledger.erase_rounds([], superseded=[1])
@@ -607,7 +606,7 @@ def test_erased_values_are_in_no_byte_of_the_store(home):
             ]
             for each in given:
                 ledger.commit_round(each, NOW)
-            ledger.keep_object(1, digest("object"))
+            ledger.keep_objects({1: digest("object")}, ModelId(0, 3), NOW)
             replaced, left = (
                 a_stretch(1, ModelId(0, 0), range(1, 50)),
                 a_stretch(1, ModelId(0, 0), range(1, 50), seed=5),

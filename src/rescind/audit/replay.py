@@ -14,14 +14,13 @@ import numpy as np
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import reached_epsilon
 from rescind.core.edges import ROOT, ModelId
-from rescind.core.facts import DpFedAvg, Facts, PrivacyScope
+from rescind.core.facts import DpFedAvg, Facts, PrivacyScope, find_head
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.solver import Solver, State, advance, begin
 from rescind.core.sums import Wanted, flatten, head_shape, unflatten
 from rescind.engines.engine import Answers, Doubt, Engine, Replies, SummingEngine
 from rescind.engines.server import average, norm
-from rescind.engines.solving import find_head
 from rescind.history.history import History
 from rescind.history.lineage import branch_exits
 from rescind.ledger.records import Branch

@@ -312,6 +312,7 @@ def describe_facts(facts: Facts, parameters: int) -> RecordedFacts:
         stages=stages,
         sources=Sources(**{name: getattr(facts.sources, name).value for name in Sources.model_fields}),
         body=None if facts.body is None else PublishedBody(name=facts.body.name, digest=facts.body.digest),
+        keeps_sums=facts.keeps_sums or None,
     )
 
 

@@ -118,20 +118,20 @@ class RidgeLimits(Part):
 
 
 class Grown(Part):
-    """A part with a field that older certificates do not have; where it is None it is spelt as theirs."""
+    """A part with fields that older certificates do not have; where one is None it is spelt as theirs."""
 
-    _LATER: ClassVar[str]
+    _LATER: ClassVar[tuple[str, ...]]
 
     @model_serializer(mode="wrap")
     def _spell(self, spell: SerializerFunctionWrapHandler) -> dict[str, Any]:
         told: dict[str, Any] = spell(self)
-        return {name: value for name, value in told.items() if name != self._LATER or value is not None}
+        return {name: value for name, value in told.items() if name not in self._LATER or value is not None}
 
 
 class Stages(Grown):
     """A network in two stages: for how many rounds anchors trained its body, and for what loss its head is solved."""
 
-    _LATER: ClassVar[str] = "ridge"
+    _LATER: ClassVar[tuple[str, ...]] = ("ridge",)
 
     body_rounds: Count
     head: tuple[Words, Words]
@@ -160,10 +160,11 @@ class RecordedFacts(Grown):
 
     ``sample`` is the rate, size or share that ``sampling`` draws, ``batch`` the examples of a local step, None where
     all are used; ``solved`` says that somewhere the head was solved, ``parameters`` is d, ``stages`` is None where
-    the whole model is trained alike. ``body`` is what the features of a head come from, if that is stated.
+    the whole model is trained alike. ``body`` is what the features of a head come from, if that is stated;
+    ``keeps_sums`` says that the server keeps each client's sums, None that it does not.
     """
 
-    _LATER: ClassVar[str] = "body"
+    _LATER: ClassVar[tuple[str, ...]] = ("body", "keeps_sums")
 
     sampling: Literal["everybody", "poisson", "fixed_size", "fraction"]
     sample: Positive | None
@@ -174,6 +175,7 @@ class RecordedFacts(Grown):
     stages: Stages | None
     sources: Sources
     body: PublishedBody | None = None
+    keeps_sums: Literal[True] | None = None
 
 
 class Training(Grown):
@@ -184,7 +186,7 @@ class Training(Grown):
     is not trained: then ``learning_rate`` and ``steps`` are None.
     """
 
-    _LATER: ClassVar[str] = "ridge"
+    _LATER: ClassVar[tuple[str, ...]] = ("ridge",)
 
     loss: Words
     l2: Annotated[float, Field(ge=0)] | None

@@ -56,6 +56,7 @@ from rescind.certificates.wording import (
     NOISE_SOURCE,
     SEED,
     describe_names,
+    format_at_most,
     format_exactly,
     format_share,
     write_texts,
@@ -68,7 +69,7 @@ from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, N
 from rescind.core.strict import HeadBound, participations
 from rescind.core.sums import head_names
 from rescind.core.training import LocalTraining
-from rescind.errors import HistoryError
+from rescind.errors import BrokenHistoryError, HistoryError
 from rescind.history.history import History
 from rescind.history.journal import find_steps_back, is_usual_time, parse_time
 from rescind.history.outcomes import groups_of, outcome_of
@@ -156,6 +157,7 @@ def verify(
     ]
     unchecked = []
     untold = [] if history is None else _check_history(statement, history, witnessed)
+    recomputed, doubtful = ([], []) if history is None else _recompute(statement, history)
     if model is not None:
         of_model, odd = _check_model(statement, Path(model), history)
         holds += of_model
@@ -163,8 +165,8 @@ def verify(
     else:
         unchecked.append("which model it is about: give the model's file")
     if history is not None:
-        unchecked += untold
-        holds.append("the history at hand is unbroken, and said the same when it was signed")
+        unchecked += [*untold, *doubtful]
+        holds += ["the history at hand is unbroken, and said the same when it was signed", *recomputed]
         if witnessed:
             heads = "the witnessed head is" if len(witnessed) == 1 else f"all {len(witnessed)} witnessed heads are"
             holds.append(f"{heads} in its chain: up to there it was not rewritten or rolled back since")
@@ -408,6 +410,10 @@ def _contradictions(statement: Statement) -> Iterator[str]:
         yield f"the mode {mode.value} and its guarantee do not go together"
     if (predicate.solving is not None or predicate.facts.solved) and not _can_be_solved(predicate):
         yield "it says that the head was solved, and the stated training and facts are of none that can be"
+    if predicate.facts.keeps_sums:
+        loss = predicate.facts.stages.loss if predicate.facts.stages else predicate.training.loss
+        if loss != "SquaredL2":
+            yield "it says that clients' sums are kept, and the stated head does not follow from sums"
     yield from _wrong_noise(predicate, mode)
     yield from _wrong_training(predicate, mode)
     yield from _wrong_guarantee(predicate)
@@ -688,6 +694,28 @@ def _check_history(statement: Statement, history: History, witnessed: Collection
             "that no erased name is known again and nobody added an entry: the history's secret file is not at hand"
         )
     return unchecked
+
+
+def _recompute(statement: Statement, history: History) -> tuple[list[str], list[str]]:
+    """Solve the head once more from kept sums, if they are kept; return what holds, and what cannot be told any more.
+
+    Raises:
+        HistoryMismatchError: the recorded model is not what follows from them.
+    """
+    predicate = statement.predicate
+    if not predicate.facts.keeps_sums:
+        return [], []
+    try:
+        solved = history.sums.solve_again(read_model_id(predicate), history.models)
+    except BrokenHistoryError as broken:
+        raise HistoryMismatchError(str(broken)) from broken
+    if isinstance(solved, str):
+        return [], [f"whether its head follows from the clients' sums: {solved}"]
+    extent = "bit by bit" if not solved.apart else f"to within {format_at_most(solved.apart)} of each other"
+    return [
+        f"its head is the solution for the kept sums of the {solved.clients} clients that its round names: solved "
+        f"once more here, {extent}, at most {format_at_most(solved.error)} from the exact one"
+    ], []
 
 
 def _own_annex(history: History, statement: Statement) -> Annex:

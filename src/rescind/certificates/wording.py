@@ -59,6 +59,7 @@ _NAMED_ROWS = (
 _SUMS_SEEN = (
     "that what the server saw on the way tells little: sums over one client's rows say more of them than an update"
 )
+_SUMS_HELD = "that little is kept of clients who stay: the server keeps each one's sums, until it leaves"
 _ADDED = (
     "the size of the restart's noise, which hides none of these clients, was chosen without looking at their data"
 )
@@ -103,6 +104,7 @@ def write_texts(stated: Predicate) -> dict[str, Any]:
             *_NOT_CLAIMED,
             *(_NAMED_ROWS if records else [_WHOLE_CLIENTS]),
             *([_SUMS_SEEN] if facts.solved else []),
+            *([_SUMS_HELD] if facts.keeps_sums else []),
         ),
     }
 
@@ -138,7 +140,9 @@ def _solves(mode: Mode, stated: Predicate) -> Iterator[str]:
         yield "where the head was solved it is solved there for the others, to the same norm of the gradient"
     if stated.facts.stages:
         yield "in both worlds anchors alone train the body, for as many rounds, and then the head alone is solved"
-    if stated.solving:
+    if stated.solving and stated.facts.keeps_sums:
+        yield "after the restart the head was solved from everybody else's sums, as each had sent them last"
+    elif stated.solving:
         yield "after the restart everybody else who could be reached was asked in the solve; who stopped is left out"
 
 
@@ -200,6 +204,8 @@ def _assumptions(mode: Mode, stated: Predicate) -> Iterator[Assumption]:
         yield _by(
             "the solver began anew, and saw sums over the rows of those who answered and nothing else", Source.CHECKED
         )
+        if facts.keeps_sums:
+            yield _by("who sent sums anew, and when, was decided without the forgotten clients", Source.DECLARED)
     if mode is Mode.EXACT:
         yield _by("clients keep nothing of one line of training for another", Source.DECLARED)
     else:

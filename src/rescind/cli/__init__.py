@@ -13,6 +13,7 @@ from rescind.cli import (
     demo,
     doctor,
     erase,
+    forget,
     init,
     key,
     leave,
@@ -55,6 +56,8 @@ app.command("clients")(status.clients)
 app.add_typer(request.app, name="request")
 app.command("leave")(leave.leave)
 app.command("preview")(preview.preview)
+app.command("forget")(forget.forget)
+app.command("renew")(forget.renew)
 app.command("approve")(decide.approve)
 app.command("refuse")(decide.refuse)
 app.command("doubts")(decide.doubts)

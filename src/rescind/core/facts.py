@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 
 from rescind.core._checks import positive, within
+from rescind.core.arrays import Tensor
 from rescind.core.noise import GRID
 from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2, SquaredL2
 from rescind.core.ridge import check_ridge_loss
@@ -280,6 +282,7 @@ class Facts:
         solved: somewhere the head was solved, not trained.
         stages: how the model is trained in two stages, if it is.
         body: the published body that the rows' features come from, if one is named; it is no part of the model.
+        keeps_sums: the server keeps the sums that each client sent for a ridge head, until the client leaves.
 
     Raises:
         ValueError: a fact that is true or false is not a bool, ``sampling`` is no ``Sampling``, or ``sample`` does
@@ -307,6 +310,7 @@ class Facts:
     solved: bool = False
     stages: Stages | None = None
     body: PublishedBody | None = None
+    keeps_sums: bool = False
 
     def __post_init__(self) -> None:
         # A string such as "no" would count as true.
@@ -319,6 +323,8 @@ class Facts:
             raise ValueError(
                 "for a ridge head everybody is asked, about all rows: leave out rate, size, fraction_train and batch"
             )
+        if self.keeps_sums and not isinstance(self.head_loss, SquaredL2):
+            raise ValueError("only a ridge head follows from sums that can be kept: leave out keeps_sums")
         # No certificate of such a run would ever verify.
         if (self.sample is None) is not (self.sampling is Sampling.EVERYBODY):
             raise ValueError(
@@ -447,3 +453,11 @@ class Facts:
             (self.secret_noise, REPRODUCIBLE),
         )
         return tuple(reason for kept, reason in rules if not kept)
+
+
+def find_head(model: Mapping[str, Tensor], facts: Facts) -> dict[str, Tensor]:
+    """Return what of a model is solved: all of it, or the head of a network in two stages.
+
+    Theory section 16.
+    """
+    return {name: model[name] for name in (facts.stages.head if facts.stages else model)}

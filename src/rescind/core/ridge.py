@@ -9,8 +9,8 @@ would have come out had that client never been there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ import scipy
 from numpy.typing import NDArray
 
 from rescind.core._checks import positive
-from rescind.core.arrays import Floats
+from rescind.core.arrays import Floats, fill_symmetric, take_half
 from rescind.core.regularity import SquaredL2
 from rescind.core.sums import doubt_rows
 
@@ -46,7 +46,7 @@ class RidgeSums:
     Attributes:
         rows: how many rows, at least 1.
         bits: the scale (s).
-        features: the sum of x'x'^T, (features + 1, features + 1).
+        features: the sum of x'x'^T, which is symmetric: what is not below its diagonal, row by row.
         targets: the sum of y x'^T, (outputs, features + 1).
 
     Raises:
@@ -63,11 +63,17 @@ class RidgeSums:
     def __post_init__(self) -> None:
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
             raise ValueError(f"rows is {self.rows!r}; it has to be a whole number of at least 1")
-        for name, array in (("features", self.features), ("targets", self.targets)):
-            if array.dtype != np.int64 or array.ndim != 2:
-                raise ValueError(f"{name} has to be an int64 array of 2 dimensions")
-        if not self.features.shape[0] == self.features.shape[1] == self.targets.shape[1]:
+        for name, array, dimensions in (("features", self.features, 1), ("targets", self.targets, 2)):
+            if array.dtype != np.int64 or array.ndim != dimensions:
+                raise ValueError(f"{name} has to be an int64 array of {dimensions} dimensions")
+        width = self.targets.shape[1]
+        if len(self.features) != width * (width + 1) // 2:
             raise ValueError(f"features {self.features.shape} and targets {self.targets.shape} do not fit each other")
+
+    @property
+    def matrix(self) -> Floats:
+        """The whole sum of x'x'^T, in floating point."""
+        return fill_symmetric(self.features.astype(np.float64), self.targets.shape[1])
 
 
 def fixed_point_bits(loss: SquaredL2) -> int:
@@ -154,7 +160,7 @@ def ridge_sums(rows: Floats, targets: Floats, loss: SquaredL2, bits: int) -> Rid
         extended = quantise(np.column_stack([rows[chosen], np.ones(len(rows[chosen]))]), bits)
         features += (extended.T @ extended).astype(np.int64)
         products += (quantise(targets[chosen], bits).T @ extended).astype(np.int64)
-    return RidgeSums(len(rows), bits, features, products)
+    return RidgeSums(len(rows), bits, take_half(features), products)
 
 
 def quantise(values: Floats, bits: int) -> Floats:
@@ -165,34 +171,40 @@ def quantise(values: Floats, bits: int) -> Floats:
     return np.trunc(values * 2.0**bits)
 
 
-def add_up_ridge(parts: Sequence[RidgeSums]) -> RidgeSums:
+def add_up_ridge(parts: Iterable[RidgeSums]) -> RidgeSums | None:
     """Return the sums over the rows of several clients; the order makes no difference.
 
     Args:
-        parts: the clients' sums, at one scale.
+        parts: the clients' sums, at one scale; they are taken one by one, and none is held.
 
     Returns:
-        their sum.
+        their sum; None if there is nothing to add up.
 
     Raises:
-        ValueError: there is none, their scales or shapes differ, or they are too large for 64 bits.
+        ValueError: their scales or shapes differ, or they are too large for 64 bits.
 
     Theory section 16.
     """
-    if not parts:
-        raise ValueError("there is nothing to add up: no client has answered")
-    if len({(part.bits, part.features.shape, part.targets.shape) for part in parts}) > 1:
-        raise ValueError("sums of different scales or shapes cannot be added")
-    for name in ("features", "targets"):
-        # In floating point, which does not wrap around.
-        size = sum(float(np.abs(getattr(part, name).astype(np.float64)).max(initial=0.0)) for part in parts)
-        if size * _MARGIN >= _LARGEST:
-            raise ValueError(f"the sums of {name} do not fit into 64 bits: take fewer bits")
-    features, targets = np.zeros_like(parts[0].features), np.zeros_like(parts[0].targets)
+    total: RidgeSums | None = None
+    largest = [0, 0]
     for part in parts:
-        features += part.features
-        targets += part.targets
-    return RidgeSums(sum(part.rows for part in parts), parts[0].bits, features, targets)
+        # In Python's numbers, which do not wrap around.
+        largest = [size + _largest(array) for size, array in zip(largest, (part.features, part.targets), strict=True)]
+        if max(largest) >= _LARGEST:
+            raise ValueError("the sums do not fit into 64 bits: take fewer bits")
+        if total is None:
+            total = replace(part, features=part.features.copy(), targets=part.targets.copy())
+            continue
+        if (part.bits, part.targets.shape) != (total.bits, total.targets.shape):
+            raise ValueError("sums of different scales or shapes cannot be added")
+        np.add(total.features, part.features, out=total.features)
+        np.add(total.targets, part.targets, out=total.targets)
+        total = replace(total, rows=total.rows + part.rows)
+    return total
+
+
+def _largest(array: Integers) -> int:
+    return max(int(array.max()), -int(array.min()))
 
 
 def ridge_solution(sums: RidgeSums, l2: float) -> Floats:
@@ -214,7 +226,7 @@ def ridge_solution(sums: RidgeSums, l2: float) -> Floats:
     """
     positive("l2", l2)
     unit = 4.0**-sums.bits
-    matrix = sums.features.astype(np.float64) * unit / sums.rows
+    matrix = sums.matrix * unit / sums.rows
     matrix[np.diag_indices_from(matrix)] += l2
     # Clients import this module, for every message, and never solve.
     from threadpoolctl import threadpool_limits
@@ -226,6 +238,28 @@ def ridge_solution(sums: RidgeSums, l2: float) -> Floats:
             raise ValueError("no rows have such sums: the features' matrix has a negative direction") from error
         solved = scipy.linalg.cho_solve(factor, sums.targets.astype(np.float64).T * unit / sums.rows)
     return np.ascontiguousarray(solved.T).reshape(-1)
+
+
+def ridge_error(sums: RidgeSums, l2: float, theta: Floats) -> float:
+    """Return how far a head is at most from the one that solves the system exactly.
+
+    Args:
+        sums: the sums over all rows, which were believed.
+        l2: the L2 term (lambda), not below the least that ``check_ridge_loss`` allows.
+        theta: the head, flat.
+
+    Returns:
+        a bound on the distance, with what rounding adds to the residual here.
+
+    Theory section 16.
+    """
+    unit, width = 4.0**-sums.bits / sums.rows, sums.targets.shape[1]
+    matrix = sums.matrix * unit
+    matrix[np.diag_indices_from(matrix)] += l2
+    head, targets = theta.reshape(-1, width), sums.targets.astype(np.float64) * unit
+    norm = np.linalg.norm
+    rounded = (width + 8) * 2.0**-53 * (norm(head) * norm(matrix) + norm(targets))
+    return float(2 * (norm(head @ matrix - targets) + rounded) / l2 * _MARGIN)
 
 
 def check_ridge_sums(sums: RidgeSums, loss: SquaredL2, outputs: int, features: int) -> str | None:
@@ -249,11 +283,9 @@ def check_ridge_sums(sums: RidgeSums, loss: SquaredL2, outputs: int, features: i
         return doubt
     if sums.bits != bits:
         return f"it is not at the scale of {bits} bits that was asked for"
-    if sums.features.shape != (width, width) or sums.targets.shape != (outputs, width):
-        return f"its sums have not the shapes {(width, width)} and {(outputs, width)} that were asked for"
-    if not np.array_equal(sums.features, sums.features.T):
-        return "the sums of features are not symmetric"
-    if int(sums.features[-1, -1]) != sums.rows * 4**bits:
+    if sums.targets.shape != (outputs, width):
+        return f"its sums have not the shape {(outputs, width)} that was asked for"
+    if int(sums.features[-1]) != sums.rows * 4**bits:
         return "the sums of features count other rows than the answer"
     return _doubt_sizes(sums, loss)
 
@@ -261,7 +293,7 @@ def check_ridge_sums(sums: RidgeSums, loss: SquaredL2, outputs: int, features: i
 def _doubt_sizes(sums: RidgeSums, loss: SquaredL2) -> str | None:
     """Hold the numbers against the Cauchy-Schwarz inequality, for every two columns and then for all at once."""
     # In floating point, where no absolute value, product or sum overflows.
-    features, targets = sums.features.astype(np.float64), sums.targets.astype(np.float64)
+    features, targets = sums.matrix, sums.targets.astype(np.float64)
     squares = np.diagonal(features).copy()
     row = 4.0**sums.bits * sums.rows
     if (squares < 0).any() or not squares.sum() <= row * (loss.row_norm**2 + 1) * (1 + _SLACK):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -67,53 +67,70 @@ class Answers(Replies):
         return tuple(map(int, self.weights))
 
     @classmethod
-    def collect(
-        cls,
-        answered: Iterable[tuple[str, Sums | RidgeSums]],
-        rejected: Mapping[str, str],
-        silent: Sequence[str] = (),
-        settings: str = "",
-        labels: Mapping[str, str] | None = None,
-    ) -> Self:
+    def collect(cls, answered: Iterable[tuple[str, Sums]], **exchange: Any) -> Self:
         """Add up the clients' sums as they come: no curvature but the total's is held.
 
         Args:
-            answered: who answered, with the sums, of one kind.
-            rejected: of whose answers no use is made, and why; it is read once all have come.
-            silent: what people call those who did not answer.
-            settings: as in ``Replies``.
-            labels: as in ``Replies``.
+            answered: who answered, with the sums.
+            **exchange: ``rejected``, ``silent``, ``settings`` and ``labels`` as in ``Replies``; they are read once
+                all have come.
 
         Returns:
             the answers.
 
         Theory section 16.
         """
-        names, rows, gradients = list[str](), list[int](), list[Floats]()
+        rows, gradients = dict[str, int](), list[Floats]()
         total: Sums | None = None
-        ridge: RidgeSums | None = None
         for name, sums in answered:
-            names.append(name)
-            rows.append(sums.rows)
-            if isinstance(sums, RidgeSums):
-                ridge = sums if ridge is None else add_up_ridge([ridge, sums])
-            else:
-                gradients.append(sums.gradient)
-                total = sums if total is None else add_up([total, sums])
-        return cls(
-            names=tuple(names),
-            weights=np.array(rows, dtype=np.float64),
-            steps=(0,) * len(names),
-            tensors={},
-            batch=0,
-            gradients=tuple(gradients),
-            total=total,
-            ridge=ridge,
-            rejected=dict(rejected),
-            silent=tuple(silent),
-            settings=settings,
-            labels=labels or {},
-        )
+            rows[name] = sums.rows
+            gradients.append(sums.gradient)
+            total = sums if total is None else add_up([total, sums])
+        return cls._of(rows, gradients=tuple(gradients), total=total, **exchange)
+
+    @classmethod
+    def collect_ridge(cls, answered: Iterable[tuple[str, RidgeSums]], **exchange: Any) -> Self:
+        """Add up the sums for a ridge head as they come: none but the total is held.
+
+        Args:
+            answered: who answered, with the sums.
+            **exchange: as in ``collect``.
+
+        Returns:
+            the answers.
+
+        Theory section 16.
+        """
+        return cls._of({}, gradients=(), total=None, **exchange).and_kept(answered)
+
+    def and_kept(self, kept: Iterable[tuple[str, RidgeSums]]) -> Self:
+        """Return these answers with the sums of clients who were not asked, as they sent them before.
+
+        Args:
+            kept: further clients, with their sums for a ridge head.
+
+        Returns:
+            the answers of all.
+
+        Theory section 16.
+        """
+        rows = dict(zip(self.names, self.rows, strict=True))
+
+        def take() -> Iterator[RidgeSums]:
+            if self.ridge is not None:
+                yield self.ridge
+            for name, sums in kept:
+                rows[name] = sums.rows
+                yield sums
+
+        ridge = add_up_ridge(take())
+        weights = np.array(list(rows.values()), dtype=np.float64)
+        return replace(self, names=tuple(rows), weights=weights, steps=(0,) * len(rows), ridge=ridge)
+
+    @classmethod
+    def _of(cls, rows: Mapping[str, int], **rest: Any) -> Self:
+        weights = np.array(list(rows.values()), dtype=np.float64)
+        return cls(names=tuple(rows), weights=weights, steps=(0,) * len(rows), tensors={}, batch=0, **rest)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -96,7 +96,7 @@ class Clinics:
     ) -> Answers:
         """Let clinics sum over their patients, for a solver."""
         own = zip(names, self._patients(names), strict=True)
-        return Answers.collect(((name, sum_head(model, *shard, _LOSS, wanted)) for name, shard in own), {})
+        return Answers.collect(((name, sum_head(model, *shard, _LOSS, wanted)) for name, shard in own))
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float:
         """Return the mean of clinics' accuracies, each on its own patients; the same to the last bit in any order."""

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
 from rescind.core.facts import Facts
+from rescind.core.ridge import RidgeSums
 from rescind.core.rounds import Answers, Replies
 from rescind.core.sums import Sums, Wanted
 
-__all__ = ["TOO_LONG", "Answers", "Doubt", "Engine", "Replies", "RidgeEngine", "StagedEngine", "SummingEngine"]
+__all__ = [
+    "TOO_LONG",
+    "Answers",
+    "Doubt",
+    "Engine",
+    "Keep",
+    "Replies",
+    "RidgeEngine",
+    "StagedEngine",
+    "SummingEngine",
+]
 
 # The one reason for a rejection that says something about the declared training: see ``training.train``.
 TOO_LONG = "its update is longer than any that the training can make"
 
 # Says of a client and its answer why no use is to be made of it; None if nothing is wrong.
 Doubt = Callable[[str, Sums], str | None]
+# Keeps what a client answered.
+Keep = Callable[[str, RidgeSums], None]
 
 
 class Engine(Protocol):
@@ -116,13 +129,16 @@ class SummingEngine(Engine, Protocol):
 class RidgeEngine(Engine, Protocol):
     """An engine whose clients answer the one question of a ridge head."""
 
-    def ridge_sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Answers:
+    def ridge_sums(
+        self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], keep: Keep | None = None
+    ) -> Answers:
         """Let clients sum over their rows for a ridge head.
 
         Args:
             model: the model, with its body if that is part of it.
             model_id: the id of the model that the round will make.
             names: the clients.
+            keep: is shown each answer that can be an honest one, as it comes; not all need be in memory together.
 
         Returns:
             what they answered, as far as it can be an honest answer.
@@ -135,3 +151,11 @@ class StagedEngine(SummingEngine, RidgeEngine, Protocol):
     @property
     def anchors(self) -> Mapping[str, str]:
         """What people call those who could train the body, by name."""
+
+
+def show_each(answered: Iterable[tuple[str, RidgeSums]], keep: Keep | None) -> Iterator[tuple[str, RidgeSums]]:
+    """Yield answers as they come, each once it was shown to ``keep``."""
+    for name, sums in answered:
+        if keep is not None:
+            keep(name, sums)
+        yield name, sums

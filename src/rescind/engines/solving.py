@@ -7,7 +7,7 @@ the sums alone. Where the gradient is small enough the model stays as it is, and
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import cast
 
@@ -17,9 +17,9 @@ from rescind.core.aggregation import Aggregator, RoundMeasurement
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.consistency import Earlier
 from rescind.core.edges import NO_BOUND, RoundKind, solver_kind
-from rescind.core.facts import Facts
+from rescind.core.facts import Facts, find_head
 from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2
-from rescind.core.ridge import ridge_solution
+from rescind.core.ridge import RidgeSums, ridge_solution
 from rescind.core.rounds import RoundResult
 from rescind.core.sensitivity import GRAM_LIMIT
 from rescind.core.solver import Solver, Solving, advance, begin, choose, solution_rounding
@@ -27,6 +27,7 @@ from rescind.core.sums import Sums, Wanted, flatten, head_shape, unflatten
 from rescind.engines.engine import Answers, Engine, RidgeEngine, SummingEngine
 from rescind.engines.training import Watch, ask_in_turn, check_exchange, ignore, show_rounds
 from rescind.history.recorder import Recorder
+from rescind.history.sums import KeptSums
 
 _LOG = logging.getLogger("rescind")
 _UNSOLVED = "rescind: branch %d is not solved: its rounds were used up, after %d. Its model is no solution"
@@ -62,6 +63,7 @@ def solve(
     solving: Solving,
     watch: Watch = ignore,
     interrupted: Callable[[], bool] = lambda: False,
+    asking: Collection[str] | None = None,
 ) -> None:
     """Solve the newest branch's head over the rows of those present, from its newest model on.
 
@@ -70,12 +72,15 @@ def solve(
     solve that was cut off begins anew at the last recorded model. It ends with the solution, or when the branch's
     rounds are used up, which is logged. Once ``interrupted`` says so, no further round begins. Each answer is held
     against the client's own earlier ones.
+
+    Where sums are kept, whoever's are there is not asked, and need not be there; of the others those ``asking`` are,
+    or all if that is None, or if no sums are kept at all.
     """
     check_solvable(engine)
     if isinstance(engine.facts.head_loss, SquaredL2):
-        _solve_ridge(cast(RidgeEngine, engine), recorder, present, solving, watch, interrupted)
+        _solve_ridge(cast(RidgeEngine, engine), recorder, present, solving, watch, interrupted, asking)
         return
-    asking, model = cast(SummingEngine, engine), recorder.model()
+    summing, model = cast(SummingEngine, engine), recorder.model()
     facts = engine.facts
     loss = cast(SoftmaxL2 | LogisticL2, facts.head_loss)
     shape = head_shape(find_head(model, facts))
@@ -97,7 +102,7 @@ def solve(
             # From here on no Hessian of anybody's is held.
             earlier = {name: answered.before(theta) for name, answered in earlier.items()}
             doubt = partial(_doubt, earlier, theta, loss, state.wanted)
-            answers = asking.sums(model, model_id, asked, state.wanted, doubt)
+            answers = summing.sums(model, model_id, asked, state.wanted, doubt)
             check_exchange(engine, facts, answers, asked)
             _check_rows(answers)
             left_out = left_out.union(before).difference(answers.names)
@@ -144,8 +149,9 @@ def _solve_ridge(
     solving: Solving,
     watch: Watch,
     interrupted: Callable[[], bool],
+    asking: Collection[str] | None,
 ) -> None:
-    """Solve a head with squared error: the first round in which anybody answers is the last."""
+    """Solve a head with squared error: the first round of which there are any sums is the last."""
     facts, model, solved = engine.facts, recorder.model(), False
     loss = cast(SquaredL2, facts.head_loss)
 
@@ -153,10 +159,28 @@ def _solve_ridge(
         return solved or recorder.model_id.round >= solving.most_rounds
 
     recorder.record_end_by_data(solved=True)
-    for model_id, asked in ask_in_turn(recorder, present, ended, interrupted):
-        check_room(facts, asked)
-        answers = engine.ridge_sums(model, model_id, asked)
-        check_exchange(engine, facts, answers, asked)
+    for model_id, names in ask_in_turn(recorder, present, ended, interrupted):
+        check_room(facts, names)
+        kept = recorder.sums.digests() if facts.keeps_sums else {}
+        answers, sent = Answers.collect_ridge(()), dict[str, str]()
+
+        def keep(name: str, sums: RidgeSums, sent: dict[str, str] = sent) -> None:
+            sent[name] = recorder.sums.store(sums)
+
+        asked = find_asked(engine, recorder.sums, names)
+        if asking is not None and not kept.keys().isdisjoint(names):
+            asked = [name for name in asked if name in asking]
+        if asked:
+            # What is kept outlives this line of training: it is asked for at a head that knows nobody.
+            shown = {**model, **find_head(engine.start(), facts)} if facts.keeps_sums else model
+            answers = engine.ridge_sums(shown, model_id, asked, keep if facts.keeps_sums else None)
+            check_exchange(engine, facts, answers, asked)
+        if sent:
+            recorder.keep_sums(sent, answers.labels)
+        stay = {name: kept[name] for name in names if name in kept and name not in answers.names}
+        answers = answers.and_kept(recorder.sums.read(stay))
+        told = model_id, len(answers.names), len(stay)
+        _LOG.info("rescind: %s follows from the sums of %d clients, %d of them kept", *told)
         _check_rows(answers)
         if answers.ridge is not None:
             solved, theta = True, ridge_solution(answers.ridge, loss.l2)
@@ -166,9 +190,19 @@ def _solve_ridge(
     _end(recorder, solving, solved)
 
 
-def find_head(model: Mapping[str, Tensor], facts: Facts) -> dict[str, Tensor]:
-    """Return what of a model is solved: all of it, or the head of a network in two stages."""
-    return {name: model[name] for name in (facts.stages.head if facts.stages else model)}
+def find_asked(engine: Engine, sums: KeptSums, names: Sequence[str]) -> list[str]:
+    """Return who of those named is there and asked for sums: those whose are kept are not, unless they have to be.
+
+    Args:
+        engine: who trains.
+        sums: what is kept.
+        names: those who may take part.
+
+    Returns:
+        their names.
+    """
+    known = sums.digests().keys() - sums.awaited() if engine.facts.keeps_sums else set[str]()
+    return [name for name in names if name not in known and name in engine.clients]
 
 
 def _check_rows(answers: Answers) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from numpy.typing import ArrayLike, NDArray
 
-from rescind.core.arrays import Tensor
+from rescind.core.arrays import Tensor, take_half
 from rescind.core.sums import flatten, head_names
 from rescind.engines.complaints import Complaint
-from rescind.engines.heads import sum_head, sum_ridge, train_head_on
+from rescind.engines.heads import LEAST_ROWS, sum_head, sum_ridge, train_head_on
 from rescind.engines.rows import commit_rows, find_left_out, to_numpy
 from rescind.engines.seeds import choose_batches
 from rescind.flower.limits import Limits, admit
@@ -126,15 +126,17 @@ def train_head(
         if len(expected) > told.ridge.most_rows:
             raise Complaint.MANY_ROWS.error(len(expected), told.ridge.most_rows)
         wanted = np.eye(len(head["bias"]))[expected] if targets is None else expected
+        if targets is None:
+            _tell_few(expected, context)
         _tell_clipped(wanted, told.ridge.target_norm, context)
         ridge = sum_ridge(features, wanted, told.ridge)
-        answer = {"features": _half(ridge.features), "targets": Array(ridge.targets)}
+        answer = {"features": Array(ridge.features), "targets": Array(ridge.targets)}
         return _reply(msg, executed, SUMS, ArrayRecord(answer), {"num-examples": ridge.rows})
     if told.wanted is not None:
         sums = sum_head(head, features, expected, told.training.loss, told.wanted)
         answer = {"gradient": Array(sums.gradient)}
         if sums.curvature is not None:
-            answer["curvature"] = _half(sums.curvature)
+            answer["curvature"] = Array(take_half(sums.curvature))
         return _reply(msg, executed, SUMS, ArrayRecord(answer), {"num-examples": sums.rows, LOSS: sums.loss})
     size = min(told.batch or len(expected), len(expected))
     chosen = choose_batches(told.seed, len(expected), size, told.training.steps) if told.batch else None
@@ -338,9 +340,15 @@ def _tell_clipped(targets: NDArray[Any], most: float, context: Context) -> None:
         )
 
 
-def _half(matrix: NDArray[Any]) -> Array:
-    """Return a symmetric matrix without what is below its diagonal."""
-    return Array(matrix[np.triu_indices(len(matrix))])
+def _tell_few(labels: NDArray[Any], context: Context) -> None:
+    """Say in the log how many classes have so few rows that sums show these; in a simulation nobody reads it."""
+    few = int((np.unique(labels, return_counts=True)[1] < LEAST_ROWS).sum())
+    if few and "partition-id" not in context.node_config:
+        _LOG.warning(
+            "rescind: %d classes have fewer than %d rows here: the sums that the server gets show these rows' "
+            "features, of a single row outright. Leave such rows out if that is too much",
+            *(few, LEAST_ROWS),
+        )
 
 
 def _reply(

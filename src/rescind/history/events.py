@@ -20,6 +20,7 @@ from rescind.ledger.contract import (
     BRANCH,
     LABEL,
     LONGEST_NAME,
+    OBJECTS,
     READMISSION,
     REGISTRATION,
     REJECTION,
@@ -112,6 +113,20 @@ class RepliesRejected(OfModel):
     """No use was made of some replies of a round: of whose, and why."""
 
     rejected: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SumsKept(OfModel):
+    """Clients sent sums for this model, which are kept: each pseudonym with the commitment to them, under its key."""
+
+    sums: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SumsAsked:
+    """These ``clients`` are to send their sums again, as their rows have changed."""
+
+    clients: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +307,8 @@ EVENTS: Mapping[str, type[Event]] = {
     "anchors": AnchorsNamed,
     "body": BodyTrained,
     REJECTION: RepliesRejected,
+    OBJECTS: SumsKept,
+    "sums asked": SumsAsked,
     "request": RequestFiled,
     "withdrawal": RequestWithdrawn,
     "refusal": RequestRefused,

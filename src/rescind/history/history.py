@@ -34,6 +34,7 @@ from rescind.history.recorder import Recorder
 from rescind.history.requests import Requests
 from rescind.history.retention import exact_places
 from rescind.history.run import Goal, Run, count_parameters, describe_model
+from rescind.history.sums import KeptSums
 from rescind.history.tampering import check_suppression
 from rescind.history.timeline import Doubt, Timeline, newest_model, newest_model_at
 from rescind.ledger.contract import ROUND, Ledger
@@ -55,8 +56,8 @@ class History:
     ...                   run="spring", secret="/etc/rescind/spring.secret")           # doctest: +SKIP
 
     ``requests`` has what was asked and decided, ``participants`` who takes part, ``integrity`` whether all is as it
-    was recorded. Reading needs neither the secret file nor a lock; whoever records or erases is alone
-    (``recording``, ``erase``).
+    was recorded, ``sums`` what a ridge head is solved from. Reading needs neither the secret file nor a lock; whoever
+    records or erases is alone (``recording``, ``erase``).
 
     Args:
         location: a folder, or a PostgreSQL address. A folder that does not exist is made, with mode 700.
@@ -110,6 +111,7 @@ class History:
         self.participants = Participants(self.journal)
         self.requests = Requests(self.journal, self.participants)
         self.integrity = Integrity(self.journal, models, objects)
+        self.sums = KeptSums(self.journal, objects)
         # As it was given; in memory there is none.
         self.location = ""
         self._thread: ThreadPoolExecutor | None = None
@@ -421,7 +423,7 @@ class History:
                 self._thread = thread
                 # In memory nothing has to be waited for.
                 behind = thread if write_behind and not isinstance(self.ledger, MemoryLedger) else None
-                recorder = Recorder(self.journal, self.models, self.run, self._eraser(), behind)
+                recorder = Recorder(self.journal, self.models, self.run, self._eraser(), self.sums, behind)
                 try:
                     yield recorder
                 except BaseException as failure:

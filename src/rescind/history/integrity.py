@@ -213,10 +213,14 @@ def find_file_problems(ledger: Ledger, models: CheckpointStore, objects: Checkpo
     Somebody may write meanwhile: what a file is missed for, or found without, is asked of the ledger last.
     """
     files = [(store, store.digests()) for store in (models, objects)]
-    kept = ledger.kept()
+    kept, sums = ledger.kept(), ledger.objects()
     for model_id, digest in report_progress(kept.items(), "reading kept models", len(kept)):
-        damage = _damage(models, model_id, digest)
+        damage = _damage(models, f"the checkpoint of {model_id}", digest)
         if damage and ledger.kept().get(model_id) == digest:
+            yield damage
+    for client, digest in report_progress(sums.items(), "reading kept sums", len(sums)):
+        damage = _damage(objects, f"the object of client {client}", digest)
+        if damage and ledger.objects().get(client) == digest:
             yield damage
     timeline = Timeline.read(ledger)
     needed = set(ledger.kept().values()), set(ledger.objects().values())
@@ -229,9 +233,6 @@ def find_file_problems(ledger: Ledger, models: CheckpointStore, objects: Checkpo
                 "there, or a writer was killed; the next run removes them"
             )
     yield from _find_body_problems(timeline, ledger.kept(), models)
-    lost = [digest for digest in needed[1] if digest not in objects]
-    if lost:
-        yield f"{len(lost)} objects of clients are not in {objects.address}"
 
 
 def _find_repetitions(timeline: Timeline, entries: Sequence[Entry]) -> Iterator[str]:
@@ -257,14 +258,14 @@ def _find_repetitions(timeline: Timeline, entries: Sequence[Entry]) -> Iterator[
             yield f"erasure {deletion.number} is about other clients than its requests"
 
 
-def _damage(models: CheckpointStore, model_id: ModelId, digest: str) -> str:
-    if digest not in models:
-        return f"the checkpoint of {model_id} is missing"
+def _damage(store: CheckpointStore, name: str, digest: str) -> str:
+    if digest not in store:
+        return f"{name} is missing"
     try:
-        for _ in models.stream(digest):
+        for _ in store.stream(digest):
             pass
     except HistoryError as damaged:
-        return f"{model_id}: {damaged}"
+        return f"{name}: {damaged}"
     return ""
 
 

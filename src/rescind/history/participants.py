@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 
-from rescind.core.edges import sorted_group
+from rescind.core.edges import ModelId, sorted_group
 from rescind.core.facts import Mode, PrivacyScope
 from rescind.errors import MissingSecretError, UnknownClientError, UnsafePermissionsError
 from rescind.history.journal import Journal
@@ -203,6 +203,18 @@ class Participants:
         gone = self._ledger.forgotten(called_so, called_so, leaving)
         gone.update(label for client, label in called.items() if client in leaving)
         return frozenset(name for name, label in new.items() if (name in gone and name not in known) or label in gone)
+
+    def took_part(self, model_id: ModelId) -> list[str]:
+        """Return who took part in the round that made a model.
+
+        Args:
+            model_id: the model; the first of a branch was made by no round.
+
+        Returns:
+            the names that are not erased.
+        """
+        rounds = self._ledger.rounds(Span(model_id.branch, model_id.round, model_id.round))
+        return [name for round_ in rounds for name in self._ledger.names(round_.clients).values()]
 
     def first_weights(self, names: Sequence[str]) -> dict[str, float]:
         """Return the weight with which each client first took part, as far as that is recorded.

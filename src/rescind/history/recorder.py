@@ -19,7 +19,7 @@ import numpy as np
 from rescind.checkpoints.store import CheckpointStore
 from rescind.checkpoints.tensors import digest
 from rescind.core.arrays import Clients, Tensor
-from rescind.core.edges import NO_BOUND, ErasedStretch, ModelId, RoundEdge, solver_kind
+from rescind.core.edges import NO_BOUND, ErasedStretch, ModelId, RoundEdge, solver_kind, sorted_group
 from rescind.core.facts import DpFedAvg, Mode, PrivacyScope, Stages
 from rescind.core.rounds import RoundResult
 from rescind.errors import ROWS_NEED, ForgottenClientError, HistoryError, StalePlanError
@@ -42,6 +42,7 @@ from rescind.history.lineage import find_body, lineage_of, start_edge
 from rescind.history.restarts import are_unknown, check_all_open, check_open, hidden_at, participations_at
 from rescind.history.retention import exact_places, exact_rounds, exact_shares, public_schedule
 from rescind.history.run import Run, describe_model
+from rescind.history.sums import KeptSums, find_other_bodies
 from rescind.history.timeline import Timeline, newest_model
 from rescind.ledger.commitments import KEY_BYTES
 from rescind.ledger.records import Branch, ErasurePlan, RoundRecord, pack_participants, round_edge
@@ -55,7 +56,7 @@ class Recorder:
     """Writes the rounds of a run; made by ``History.recording``, which holds the run for it.
 
     ``model_id`` names the newest model, ``model`` is it, ``head`` is the head of the chain, to be handed to clients
-    of the next round so that they witness it.
+    of the next round so that they witness it; ``sums`` are those that are kept.
     """
 
     def __init__(
@@ -64,11 +65,13 @@ class Recorder:
         models: CheckpointStore,
         run: Run,
         eraser: Eraser,
+        sums: KeptSums,
         thread: Executor | None = None,
     ) -> None:
         self._journal, self._ledger = journal, journal.ledger
         self._models, self._run = models, run
         self._eraser, self._thread = eraser, thread
+        self.sums = sums
         # The model whose round the thread writes, and what becomes of it.
         self._behind: tuple[ModelId, Future[None]] | None = None
         self._resumed = True
@@ -124,6 +127,24 @@ class Recorder:
         event = BodyTrained(self._newest.branch, self._newest.round, tuple(sorted(joined - timeline.forgotten)))
         self._journal.record(event)
         self._body = event.model_id
+        # What was summed over the features of another body is of no use any more.
+        stale = find_other_bodies(self._journal.read(), self._newest)
+        self._ledger.erase_objects(sorted_group(stale))
+        self._eraser.sweep()
+
+    def keep_sums(self, digests: Mapping[str, str], labels: Mapping[str, str]) -> None:
+        """Keep the sums that clients sent for the round to come, in the place of those that they sent before.
+
+        Args:
+            digests: what ``sums.store`` returned of each, by name.
+            labels: what people call the clients, where that is not their name.
+        """
+        self._check_usable()
+        clients = self._introduce(list(digests), labels).tolist()
+        before = self._ledger.objects()
+        kept = dict(zip(clients, digests.values(), strict=True))
+        self._ledger.keep_objects(kept, self._following(), self._journal.now())
+        self.sums.delete([before[client] for client in clients if client in before])
 
     def name_anchors(self, names: Sequence[str], labels: Mapping[str, str]) -> None:
         """Record who may train the body, as far as that is new; nobody else's reply is recorded there."""

@@ -13,9 +13,10 @@ from itertools import islice
 import numpy as np
 from sqlalchemy.exc import SQLAlchemyError
 
-from rescind.core.edges import ModelId, sorted_group
+from rescind.core.edges import ModelId
 from rescind.errors import BrokenHistoryError, refuse_changes
 from rescind.history.events import ClientsLabelled, ClientsReadmitted, ClientsRegistered, ErasureFinished, StretchKept
+from rescind.history.sums import find_sums_problems
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import merkle_root, round_root, stretch_digest
 from rescind.ledger.contract import ROUND, Ledger
@@ -192,11 +193,7 @@ def find_number_problems(
         for model_id, digest in ledger.kept().items()
         if stored.get(model_id) != digest
     )
-    objects = ledger.objects()
-    yield from (
-        f"there is an object of client {client}, who never was or is erased"
-        for client in objects.keys() - ledger.keys(sorted_group(objects)).keys()
-    )
+    yield from find_sums_problems(ledger, timeline)
     yield from _find_stretch_problems(ledger, timeline)
 
 

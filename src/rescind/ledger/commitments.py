@@ -32,7 +32,9 @@ _HEAD_IN_HEX = re.compile(rb"[0-9a-f]{64}(?![0-9A-Za-z])")
 _LARGEST_LOG = 2**24
 
 # One prefix per kind of input, so that nothing passes for something else.
-_LEAF, _INNER, _HEADER, _ENTRY, _SALT, _STRETCH, _NAME, _LABEL, _ROW = (bytes([number]) for number in range(9))
+_LEAF, _INNER, _HEADER, _ENTRY, _SALT, _STRETCH, _NAME, _LABEL, _ROW, _OBJECT = (
+    bytes([number]) for number in range(10)
+)
 
 
 def canonical(body: Mapping[str, Any]) -> bytes:
@@ -74,6 +76,11 @@ def name_leaf(nonce: bytes, client: int, name: str) -> bytes:
 def label_leaf(nonce: bytes, client: int, label: str) -> bytes:
     """Commit to what people call a client, under the nonce of its name."""
     return hashlib.sha256(_LABEL + _framed(nonce) + struct.pack(">Q", client) + label.encode()).digest()
+
+
+def object_leaf(key: bytes, client: int, digest: str) -> bytes:
+    """Commit to a client's object, under the key that is erased with the client."""
+    return hmac.digest(key, _OBJECT + struct.pack(">Q", client) + bytes.fromhex(digest), "sha256")
 
 
 def row_leaf(nonce: bytes, request: int, row: bytes) -> bytes:

@@ -28,6 +28,7 @@ from rescind.ledger.commitments import (
     merkle_root,
     name_leaf,
     next_entry,
+    object_leaf,
     round_root,
     stamp,
 )
@@ -47,9 +48,9 @@ def is_name(text: object) -> TypeGuard[str]:
 LARGEST_BOUNDS = 2**28
 
 # The kinds of entries that a ledger writes of its own accord.
-ROUND, BRANCH, REGISTRATION, LABEL, REJECTION, REMAINS, READMISSION = (
+ROUND, BRANCH, REGISTRATION, LABEL, REJECTION, REMAINS, READMISSION, OBJECTS = (
     *("round", "branch", "registration", "label"),
-    *("rejection", "remains", "readmission"),
+    *("rejection", "remains", "readmission", "sums"),
 )
 
 ABSENT_ROUNDS = np.dtype([("round", "<i8"), ("factor", "<f8"), ("rounding", "<f8")])
@@ -649,27 +650,49 @@ class Ledger(ABC):
 
     # Objects of clients: files that hold the data of one client each, and go with it
 
-    def keep_object(self, client: int, digest: str) -> None:
-        """Keep the object of a client, in the place of one that it may have.
+    def keep_objects(self, objects: Mapping[int, str], model_id: ModelId, time: str) -> Entry:
+        """Keep objects of clients, in the place of those that they may have; an entry commits to them.
 
         Args:
-            client: its pseudonym.
-            digest: the SHA-256 of the object, whose file is there already.
+            objects: the SHA-256 of each object, whose file is there already, by pseudonym.
+            model_id: the model in whose round they came.
+            time: when, in ISO 8601.
+
+        Returns:
+            the entry.
 
         Raises:
             LockedError: another process holds the run.
             MissingSecretError: the secret is not at hand.
-            ValueError: the digest is none, or the client has no key: it never was, or is erased.
+            ValueError: a digest is none, or a client has no key: it never was, or is erased.
         """
-        check_digest(digest)
+        for digest in objects.values():
+            check_digest(digest)
         with self._transaction():
-            if client not in self.keys(np.array([client])):
-                raise ValueError(f"client {client} has no key, so nothing of it is kept")
-            self._replace_object(client, digest)
+            leaves = self._object_leaves(objects)
+            if strangers := objects.keys() - leaves:
+                raise ValueError(f"client {min(strangers)} has no key, so nothing of it is kept")
+            listed = [[client, leaf.hex()] for client, leaf in leaves.items()]
+            body = {"branch": model_id.branch, "round": model_id.round, "sums": listed}
+            self._replace_objects(objects)
+            return self._append(OBJECTS, body, time)
+
+    def object_leaves(self) -> dict[int, bytes]:
+        """Return the commitments to all objects of clients that are there, made anew.
+
+        Returns:
+            the commitments by pseudonym; none of a client whose key is gone.
+        """
+        with self.snapshot():
+            return self._object_leaves(self.objects())
+
+    def _object_leaves(self, objects: Mapping[int, str]) -> dict[int, bytes]:
+        keys = self.keys(np.array(sorted(objects), dtype=np.int64))
+        return {client: object_leaf(key, client, objects[client]) for client, key in keys.items()}
 
     @abstractmethod
-    def _replace_object(self, client: int, digest: str) -> None:
-        """Write the digest of a client's object, in the place of what is there."""
+    def _replace_objects(self, objects: Mapping[int, str]) -> None:
+        """Write the digests of clients' objects, in the place of what is there."""
 
     @abstractmethod
     def objects(self) -> dict[int, str]:

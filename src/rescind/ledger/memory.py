@@ -151,8 +151,8 @@ class MemoryLedger(Ledger):
     def kept(self) -> dict[ModelId, str]:
         return dict(sorted(self._kept.items()))
 
-    def _replace_object(self, client: int, digest: str) -> None:
-        self._objects[client] = digest
+    def _replace_objects(self, objects: Mapping[int, str]) -> None:
+        self._objects |= objects
 
     def objects(self) -> dict[int, str]:
         return dict(sorted(self._objects.items()))

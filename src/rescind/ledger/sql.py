@@ -350,9 +350,10 @@ class SqlLedger(Ledger):
         rows = self._rows(select(table).order_by(table.c.branch, table.c.round))
         return {ModelId(row.branch, row.round): row.model.hex() for row in rows}
 
-    def _replace_object(self, client: int, digest: str) -> None:
-        self._write(delete(schema.client_object).where(schema.client_object.c.client == client))
-        self._insert(schema.client_object, [(client, bytes.fromhex(digest))])
+    def _replace_objects(self, objects: Mapping[int, str]) -> None:
+        table = schema.client_object
+        self._write(delete(table).where(among(table.c.client, list(objects))))
+        self._insert(table, [(client, bytes.fromhex(digest)) for client, digest in objects.items()])
 
     def objects(self) -> dict[int, str]:
         rows = self._rows(select(schema.client_object).order_by(schema.client_object.c.client))

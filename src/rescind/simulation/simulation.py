@@ -15,10 +15,9 @@ from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Facts, PublicHead, Sampling, Source, Sources
 from rescind.core.regularity import DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2, SquaredL2
-from rescind.core.ridge import RidgeSums
-from rescind.core.sums import Sums, Wanted
+from rescind.core.sums import Wanted
 from rescind.core.training import LocalTraining
-from rescind.engines.engine import Answers, Doubt, Replies
+from rescind.engines.engine import Answers, Doubt, Keep, Replies, show_each
 from rescind.engines.heads import LEAST_ROWS, sum_head, sum_ridge
 from rescind.engines.seeds import choose_batches, client_seed, draw
 from rescind.engines.server import check_public
@@ -104,6 +103,7 @@ class Simulation:
             batch=batch,
             sources=replace(_SOURCES, training=source),
             equal_weights=equal_weights,
+            keeps_sums=isinstance(training.loss, SquaredL2),
         )
         loss = training.loss
         self._row_norm = loss.row_norm if isinstance(loss, SoftmaxL2 | LogisticL2 | SquaredL2) else None
@@ -213,13 +213,16 @@ class Simulation:
         """
         self._tensors(model)
         loss = self._facts.training.loss
-        return self._answers(names, lambda rows, labels: sum_head(model, rows, labels, loss, wanted))
+        shards, unfit = self._find_answering(names)
+        answered = ((name, sum_head(model, *shard, loss, wanted)) for name, shard in shards)
+        return Answers.collect(answered, rejected=unfit)
 
     def ridge_sums(
         self,
         model: Mapping[str, Tensor],
         model_id: ModelId,  # noqa: ARG002, sums have no randomness
         names: Sequence[str],
+        keep: Keep | None = None,
     ) -> Answers:
         """Let clients sum over their rows for a ridge head.
 
@@ -227,6 +230,7 @@ class Simulation:
             model: any model of this head: the sums do not depend on it.
             model_id: the id of the model that the round will make.
             names: the clients.
+            keep: is shown each answer.
 
         Returns:
             what they answered.
@@ -239,24 +243,21 @@ class Simulation:
         if not isinstance(loss, SquaredL2):
             raise ValueError(f"the loss is {type(loss).__name__}, and these sums are for SquaredL2")
         targets = np.eye(outputs)
-        return self._answers(names, lambda rows, labels: sum_ridge(rows, targets[labels], loss), loss.most_rows)
+        shards, unfit = self._find_answering(names, loss.most_rows)
+        answered = ((name, sum_ridge(rows, targets[labels], loss)) for name, (rows, labels) in shards)
+        return Answers.collect_ridge(show_each(answered, keep), rejected=unfit)
 
-    def _answers(
-        self,
-        names: Sequence[str],
-        sum_rows: Callable[[Tensor, NDArray[np.int64]], Sums | RidgeSums],
-        most_rows: float = math.inf,
-    ) -> Answers:
-        """Return the sums over the rows and labels of those who may tell theirs."""
+    def _find_answering(
+        self, names: Sequence[str], most_rows: float = math.inf
+    ) -> tuple[Iterator[tuple[str, tuple[Tensor, NDArray[np.int64]]]], dict[str, str]]:
+        """Return the rows and labels of those who may tell sums over theirs, and why the others may not."""
         self._check_names(names)
         counts = {name: self._examples.count(name) for name in names}
         unfit = {name: _TOO_FEW for name, count in counts.items() if count < LEAST_ROWS}
         unfit |= {name: _TOO_MANY for name, count in counts.items() if count > most_rows}
         own = {name: self._examples.spans[name] for name in names if name not in unfit}
         rows, labels = self._examples.features, self._examples.labels
-        return Answers.collect(
-            ((name, sum_rows(rows[span].numpy(), labels[span].numpy())) for name, span in own.items()), unfit
-        )
+        return ((name, (rows[span].numpy(), labels[span].numpy())) for name, span in own.items()), unfit
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float:
         """Return the mean of clients' accuracies, each on its own training data.

@@ -18,15 +18,14 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
-from rescind.core.facts import Facts, PublicHead, Sampling
+from rescind.core.facts import Facts, PublicHead, Sampling, find_head
 from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2
 from rescind.core.ridge import RidgeSums, check_ridge_sums, fixed_point_bits
 from rescind.core.sums import Sums, Wanted, check_sums, flatten, head_shape
 from rescind.engines.complaints import Complaint
-from rescind.engines.engine import Answers, Doubt, Replies
+from rescind.engines.engine import Answers, Doubt, Keep, Replies, show_each
 from rescind.engines.seeds import client_seed, draw
 from rescind.engines.server import norm
-from rescind.engines.solving import find_head
 from rescind.engines.stops import format_accuracy
 from rescind.flower.server.arrays import copy_record, is_same_record, pack
 from rescind.flower.server.grid import PROMPT, Backoff, FilteredGrid
@@ -210,7 +209,9 @@ class FlowerEngine:
         done = self._ask(model, model_id, names, training=training, trained=tuple(tensors), wanted=wanted)
         return Answers.collect(self._sort_out(done, check), **self._describe(done))
 
-    def ridge_sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Answers:
+    def ridge_sums(
+        self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], keep: Keep | None = None
+    ) -> Answers:
         """Ask the named clients for the sums that a ridge head is solved from, and return what can be honest."""
         tensors, loss = find_head(model, self.facts), cast(SquaredL2, self.facts.head_loss)
         (outputs, width), bits = head_shape(tensors), fixed_point_bits(loss)
@@ -222,7 +223,7 @@ class FlowerEngine:
             return sums
 
         done = self._ask(model, model_id, names, trained=tuple(tensors), ridge=loss)
-        return Answers.collect(self._sort_out(done, check), **self._describe(done))
+        return Answers.collect_ridge(show_each(self._sort_out(done, check), keep), **self._describe(done))
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Ask the named clients for their accuracies, and return the mean over those that tell one."""

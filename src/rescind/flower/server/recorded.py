@@ -42,6 +42,8 @@ class Options:
         public: see ``Facts``.
         seed: makes all randomness reproducible, the noise too, for tests; then nothing is certified.
         write_behind: see ``Revocable``.
+        keep_sums: the sums that each client sends for a ridge head are kept until it leaves. Then nobody is asked
+            when somebody else leaves. Without them everybody is asked every time, and no client's sums lie here.
         level: how much of a forgotten client is erased.
         approval: whether somebody has to agree to every plan before it is carried out (``rescind approve``), or the
             public keys of those who may: then only what one of them has signed counts. Where nobody has yet, the run
@@ -63,6 +65,7 @@ class Options:
     public: PublicHead | None = None
     seed: bytes | None = None
     write_behind: bool = True
+    keep_sums: bool = True
     level: ErasureLevel = ErasureLevel.PURGE
     approval: Approvers = False
     serve: Rule | None = None
@@ -254,6 +257,7 @@ class Recorded:
             frozen=frozen,
             stages=self.stages,
             body=self.body,
+            keeps_sums=self.options.keep_sums and isinstance((self.stages or self.training).loss, SquaredL2),
             equal_weights=self.options.equal_weights or noised,
             sources=Sources(
                 training=Source.EXECUTED if self.helper else Source.DECLARED,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
-from rescind.core.arrays import Tensor
+from rescind.core.arrays import Tensor, fill_symmetric
 from rescind.core.ridge import RidgeSums
 from rescind.core.sums import Sums
 from rescind.engines.engine import TOO_LONG
@@ -66,13 +66,16 @@ def check_answer(content: RecordDict, expected: Expected, parameters: int, curva
     if not isinstance(loss, float):
         raise RejectedReplyError(_OTHER_SUMS)
     gradient = np.asarray(_view(arrays["gradient"], np.empty(parameters)), dtype=np.float64)
-    return Sums(rows, loss, gradient, _symmetric(arrays["curvature"], curvature) if curvature else None)
+    if not curvature:
+        return Sums(rows, loss, gradient, None)
+    half = _view(arrays["curvature"], np.empty(curvature * (curvature + 1) // 2))
+    return Sums(rows, loss, gradient, fill_symmetric(half, curvature))
 
 
 def check_ridge_answer(content: RecordDict, expected: Expected, outputs: int, width: int, bits: int) -> RidgeSums:
     """Return what an answer to the question for a ridge head holds, or refuse it; ``bits`` is its scale."""
     rows, arrays = _rows_and_arrays(content, expected, {"features", "targets"})
-    features = _symmetric(arrays["features"], width, np.int64)
+    features: Any = _view(arrays["features"], np.empty(width * (width + 1) // 2, np.int64))
     targets: Any = _view(arrays["targets"], np.empty((outputs, width), np.int64))
     return RidgeSums(rows, bits, features, targets)
 
@@ -92,16 +95,6 @@ def _view(array: Array, like: Tensor) -> Tensor:
         return view_array(array, like)
     except UnfitArrayError as unfit:
         raise RejectedReplyError(str(unfit)) from unfit
-
-
-def _symmetric(array: Array, width: int, type_: type[np.generic] = np.float64) -> Any:
-    """Return the whole matrix of which one half was sent."""
-    places = np.triu_indices(width)
-    half = _view(array, np.empty(len(places[0]), type_))
-    matrix = np.empty((width, width), type_)
-    matrix[places] = half
-    matrix.T[places] = half
-    return matrix
 
 
 def _check_weight(content: RecordDict, expected: Expected) -> float:

@@ -6,15 +6,14 @@ import copy
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from rescind.checkpoints.tensors import save
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, PrivacyScope, PublicHead, Source
@@ -32,9 +31,8 @@ from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
 from rescind.methods import Method
-from rescind.serving import TotalRounds
+from rescind.serving import ModelFile, TotalRounds
 from rescind.serving import serve as serve_federation
-from rescind.views.models import describe_release
 
 _LOG = logging.getLogger("flwr")
 # A subclass could be another number whenever it is looked at.
@@ -175,13 +173,14 @@ def run(
         scored=False,
         write_behind=options.write_behind,
     )
+    frozen = {name: array.numpy() for name, array in engine.frozen.items()}
     model = serve_federation(
         revocable,
         end_rule,
         method,
         solve=solve,
         level=options.level,
-        outlet=None if save_to is None else ModelFile(Path(save_to), engine.frozen, history),
+        outlet=None if save_to is None else ModelFile(Path(save_to), history, frozen),
         served=lambda outcome: _tell(outcome, keys=engine.nodes.authenticated),
         approval=options.approval,
         rule=options.serve,
@@ -190,25 +189,6 @@ def run(
     result.arrays = engine.packed(model)
     result.train_metrics_clientapp |= engine.train_metrics
     return result
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFile:
-    """A safetensors file for the released model, with the tensors that nobody trains."""
-
-    path: Path
-    frozen: Mapping[str, Array]
-    history: History
-
-    def put(self, model_id: ModelId, model: Mapping[str, Tensor]) -> None:
-        """Write the file, in place of the one that is there."""
-        whole = {**model, **{name: array.numpy() for name, array in self.frozen.items()}}
-        save(whole, self.path, describe_release(self.history, model_id))
-        _LOG.info("rescind: %s is saved in %s", model_id, self.path)
-
-    def clear(self) -> None:
-        """Remove the file, if there is one."""
-        self.path.unlink(missing_ok=True)
 
 
 def _engine(

@@ -1,0 +1,229 @@
+"""The sums that clients sent for a ridge head, kept for each of them: who stays is not asked again.
+
+They are a client's data. Their file lies in the store of clients' objects, its digest in the ledger under the
+client's pseudonym, and the journal commits to it under the client's key; all three go with the client. Sums belong
+to the body whose features they are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rescind.checkpoints.store import CheckpointStore
+from rescind.checkpoints.tensors import StoredTensor
+from rescind.core.edges import ModelId, sorted_group
+from rescind.core.facts import find_head
+from rescind.core.regularity import SquaredL2
+from rescind.core.ridge import RidgeSums, add_up_ridge, ridge_error, ridge_solution
+from rescind.core.sums import flatten, unflatten
+from rescind.errors import BrokenHistoryError, DamagedCheckpointError, HistoryError, MissingCheckpointError
+from rescind.history.events import SumsAsked, SumsKept
+from rescind.history.journal import Journal
+from rescind.history.lineage import find_body
+from rescind.history.timeline import Timeline, newest_model
+from rescind.ledger.contract import ROUND, Ledger
+from rescind.ledger.records import Span
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedAgain:
+    """A head that was solved once more.
+
+    Attributes:
+        clients: of how many clients.
+        apart: how far the recorded head is from what came out, 0 if not a bit differs.
+        error: how far what came out is at most from the exact solution.
+    """
+
+    clients: int
+    apart: float
+    error: float
+
+
+class KeptSums:
+    """The sums that are kept; made by ``History``, and written by its recorder."""
+
+    def __init__(self, journal: Journal, store: CheckpointStore) -> None:
+        self._journal, self._ledger, self._store = journal, journal.ledger, store
+
+    def digests(self) -> dict[str, str]:
+        """Return whose sums are kept for the newest model's body.
+
+        Returns:
+            the SHA-256 of the sums, by the client's name; also of clients who may not take part.
+
+        Raises:
+            BrokenHistoryError: what is kept is not what was recorded.
+        """
+        with self._ledger.snapshot():
+            timeline = self._journal.timeline
+            listed = find_listed(timeline, newest_model(self._ledger, timeline)) if timeline.branches else {}
+            if not listed:
+                return {}
+            names, objects = self._ledger.names(sorted_group(listed)), self._ledger.objects()
+            for problem in find_sums_problems(self._ledger, timeline):
+                raise BrokenHistoryError(problem)
+        return {name: objects[client] for client, name in names.items()}
+
+    def ask_again(self, clients: Collection[int]) -> None:
+        """Record that clients are to send their sums again: the next run asks them, as soon as they are there.
+
+        Until then those that they sent before stay in use.
+
+        Args:
+            clients: their pseudonyms.
+
+        Raises:
+            ValueError: no sums of one of them are kept.
+            MissingSecretError: the secret file is not at hand.
+        """
+        if unknown := set(clients) - self._ledger.objects().keys():
+            raise ValueError(f"client {min(unknown)} has sent no sums that are kept: it is asked once it is there")
+        self._journal.record(SumsAsked(tuple(sorted(clients))))
+
+    def awaited(self) -> frozenset[str]:
+        """Return who is to send its sums again, and has not done so.
+
+        Returns:
+            the names.
+        """
+        awaited = self._journal.timeline.derive(_find_awaited)
+        return frozenset(self._ledger.names(sorted_group(awaited)).values()) if awaited else frozenset()
+
+    def solve_again(self, model_id: ModelId, models: CheckpointStore) -> SolvedAgain | str:
+        """Solve a model's head once more, from the sums of exactly those whom its round names.
+
+        Args:
+            model_id: which model.
+            models: where the models lie.
+
+        Returns:
+            what came out; or why it cannot be told any more, in words.
+
+        Raises:
+            BrokenHistoryError: the recorded head is not that solution.
+            HistoryError: the model or a client's sums cannot be read.
+        """
+        with self._ledger.snapshot():
+            timeline = self._journal.timeline
+            facts, kept = timeline.run.facts, self._ledger.kept()
+            rounds = list(self._ledger.rounds(Span(model_id.branch, model_id.round, model_id.round)))
+            if model_id not in kept or not rounds or model_id not in timeline.solved:
+                return f"{model_id} is not kept, or no solution"
+            clients = rounds[0].clients.tolist()
+            since = next(entry.sequence for entry in self._ledger.entries(ROUND) if entry.model_id == model_id)
+            then, objects = timeline.until(since).derive(_find_sent), self._ledger.objects()
+            now = timeline.derive(_find_sent)
+        gone = [client for client in clients if client not in objects or then.get(client) != now.get(client)]
+        if gone:
+            return f"of its {len(clients)} clients the sums of {len(gone)} were erased, or sent anew, since"
+        loss, model = facts.head_loss, models.load(kept[model_id])
+        total = add_up_ridge(_read(self._store.load(objects[client])) for client in clients)
+        if total is None or not isinstance(loss, SquaredL2):
+            return "nobody's sums are in it"
+        head = find_head(model, facts)
+        theta, again = flatten(head), ridge_solution(total, loss.l2)
+        apart, error = (
+            float(np.linalg.norm(flatten(unflatten(again, head)) - theta)),
+            ridge_error(total, loss.l2, again),
+        )
+        # Another machine's solver may be as far off, on the other side, and round to another number.
+        rounding = float(np.finfo(next(iter(head.values())).dtype).eps * np.linalg.norm(again))
+        if not apart <= 2 * error + rounding:
+            raise BrokenHistoryError(
+                f"the head of {model_id} is {apart:.3g} from the solution for the kept sums of the clients that its "
+                f"round names, which is known to within {error:.3g}"
+            )
+        return SolvedAgain(len(clients), apart, error + rounding)
+
+    def store(self, sums: RidgeSums) -> str:
+        """Write sums into a file, which nothing refers to yet, and return its digest."""
+        numbers = np.array([sums.rows, sums.bits])
+        return self._store.put({"features": sums.features, "numbers": numbers, "targets": sums.targets})
+
+    def read(self, digests: Mapping[str, str]) -> Iterator[tuple[str, RidgeSums]]:
+        """Read clients' sums, one after the other.
+
+        Args:
+            digests: whose, and the SHA-256 of each, as from ``digests``.
+
+        Yields:
+            the clients' names and sums; without those that cannot be read and are to be sent again.
+
+        Raises:
+            HistoryError: the sums of somebody else cannot be read.
+        """
+        awaited = self.awaited()
+        for name, digest in digests.items():
+            try:
+                sums = _read(self._store.load(digest))
+            except (MissingCheckpointError, DamagedCheckpointError) as unread:
+                if name in awaited:
+                    continue
+                called = self._ledger.labels().get(self._ledger.pseudonyms([name])[name], name)
+                raise HistoryError(
+                    f"the sums of {called!r} cannot be read, and the head is not solved without them ({unread}). "
+                    "Restore the file; or say rescind renew HISTORY NAME: then this client is left out until it has "
+                    "sent them again"
+                ) from unread
+            yield name, sums
+
+    def delete(self, digests: Collection[str]) -> None:
+        """Delete files, unless somebody else has the same sums."""
+        for digest in set(digests).difference(self._ledger.objects().values()):
+            self._store.delete(digest)
+
+
+def _read(tensors: Mapping[str, StoredTensor]) -> RidgeSums:
+    rows, bits = map(int, tensors["numbers"])
+    return RidgeSums(rows, bits, tensors["features"], tensors["targets"])
+
+
+def find_listed(timeline: Timeline, newest: ModelId) -> dict[int, str]:
+    """Return the commitments to all sums that were sent last and are of a model's body, by pseudonym."""
+    branches, bodies = timeline.branches, timeline.bodies
+    body = find_body(branches, bodies, newest)
+    sent = timeline.derive(_find_sent)
+    return {client: leaf for client, (leaf, at) in sent.items() if find_body(branches, bodies, at) == body}
+
+
+def find_other_bodies(timeline: Timeline, newest: ModelId) -> frozenset[int]:
+    """Return whose sums are of another body than a model's."""
+    return frozenset(timeline.derive(_find_sent).keys() - find_listed(timeline, newest))
+
+
+def _find_sent(timeline: Timeline) -> dict[int, tuple[str, ModelId]]:
+    """Return the last commitment to each client's sums, and for which model they came."""
+    return {client: (leaf, event.model_id) for _, event in timeline.of(SumsKept) for client, leaf in event.sums}
+
+
+def _find_awaited(timeline: Timeline) -> frozenset[int]:
+    awaited = set[int]()
+    for _, event in timeline.moments:
+        if isinstance(event, SumsAsked):
+            awaited.update(event.clients)
+        elif isinstance(event, SumsKept):
+            awaited.difference_update(client for client, _ in event.sums)
+    return frozenset(awaited)
+
+
+def find_sums_problems(ledger: Ledger, timeline: Timeline) -> Iterator[str]:
+    """Return in words which sums are not those that were recorded, or are gone without an erasure."""
+    sent, leaves = timeline.derive(_find_sent), ledger.object_leaves()
+    for client in sorted(ledger.objects().keys() - leaves):
+        yield f"there is an object of client {client}, who never was or is erased"
+    for client in sorted(leaves.keys() - sent):
+        yield f"there is an object of client {client}, and nothing recorded says so"
+    if not sent:
+        return
+    listed = find_listed(timeline, newest_model(ledger, timeline)) if timeline.branches else {}
+    # Under the name that it had a client may take part again, without some of its rows.
+    named = ledger.names(sorted_group(sent))
+    for client, (leaf, _) in sorted(sent.items()):
+        if client in leaves and leaves[client].hex() != leaf:
+            yield f"the sums of client {client} are not those that it sent"
+        elif client in named and client in listed and client not in leaves:
+            yield f"the sums of client {client} are gone, and no erasure says so"
