@@ -21,6 +21,7 @@ MOVED = {
     "start.md": "README.md",
     "hospitals.md": "examples/hospitals/README.md",
     "images.md": "examples/images/README.md",
+    "pretrained.md": "examples/pretrained/README.md",
     "decisions.md": "docs/adr/README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",

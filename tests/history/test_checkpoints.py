@@ -207,6 +207,21 @@ class TestEveryPlace:
         with pytest.raises(MissingCheckpointError, match=ABSENT):
             next(store.stream(ABSENT))
 
+    def test_a_name_says_what_a_file_is_and_whoever_reads_it_has_to_check(self, store):
+        store.put_named("a" * 64, MODEL)
+        assert_same(store.load_named("a" * 64), MODEL)
+        store.put_named("a" * 64, {"other": np.zeros(3)})
+        assert_same(store.load_named("a" * 64), {"other": np.zeros(3)})
+        assert store.digests() == {"a" * 64}
+        with pytest.raises(DamagedCheckpointError):
+            store.load("a" * 64)
+        store.delete("a" * 64)
+        with pytest.raises(MissingCheckpointError):
+            store.load_named("a" * 64)
+        for refused in (lambda: store.put_named("a name", MODEL), lambda: store.load_named("../" + "0" * 61)):
+            with pytest.raises(ValueError, match="64 lowercase hexadecimal digits"):
+                refused()
+
     @pytest.mark.parametrize("digest", ["", "ab", "A" * 64, "0" * 63 + "\n", "0" * 64 + "\n", "../" + "0" * 61, 7])
     def test_only_digests_are_names(self, store, digest):
         for use in (store.load, store.stream, store.delete):

@@ -37,13 +37,15 @@ class BucketStore(CheckpointStore):
         self._bucket, key, _ = self._fs.split_path(address)
         self._prefix = key.strip("/") + "/" if key.strip("/") else ""
 
-    def _put(self, tensors: Mapping[str, StoredTensor]) -> str:
+    def _put(self, tensors: Mapping[str, StoredTensor], name: str | None) -> str:
         expected = digest(tensors)
+        key = (name or expected) + SUFFIX
         size = len(layout(tensors)) + sum(tensor.nbytes for tensor in tensors.values())
-        if self._size(expected + SUFFIX) == size:
+        # A file that was given its name may hold anything.
+        if name is None and self._size(key) == size:
             return expected
         hasher = hashlib.sha256()
-        file = self._fs.open(self._path(expected + SUFFIX), "wb", block_size=max(_PART, size // _MOST_PARTS))
+        file = self._fs.open(self._path(key), "wb", block_size=max(_PART, size // _MOST_PARTS))
         try:
             for chunk in chunks(tensors):
                 hasher.update(chunk)

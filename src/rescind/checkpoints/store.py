@@ -37,7 +37,15 @@ class CheckpointStore(ABC):
         damaged; in a bucket only its size is compared, because reading it costs as much as storing it and the
         service checks its own bytes.
         """
-        return self._put(tensors)
+        return self._put(tensors, None)
+
+    def put_named(self, name: str, tensors: Mapping[str, StoredTensor]) -> None:
+        """Store tensors under a name of 64 hexadecimal digits that says what they are, in place of their digest."""
+        self._put(tensors, _check_digest(name))
+
+    def load_named(self, name: str) -> dict[str, StoredTensor]:
+        """Return what ``put_named`` stored, or somebody else: whoever asks has to check it."""
+        return dict(self._stream(_check_digest(name), named=True))
 
     def load(self, digest: str) -> dict[str, StoredTensor]:
         """Return a model whose bytes are those of its digest."""
@@ -51,7 +59,7 @@ class CheckpointStore(ABC):
         """
         return self._stream(_check_digest(digest))
 
-    def _stream(self, digest: str) -> Iterator[tuple[str, StoredTensor]]:
+    def _stream(self, digest: str, *, named: bool = False) -> Iterator[tuple[str, StoredTensor]]:
         hasher = hashlib.sha256()
         try:
             with self._open(digest + SUFFIX) as file:
@@ -60,7 +68,7 @@ class CheckpointStore(ABC):
             raise MissingCheckpointError(f"checkpoint {digest} is not in {self.address}") from error
         except DamagedCheckpointError as error:
             raise DamagedCheckpointError(f"checkpoint {digest} in {self.address} is damaged: {error}") from error
-        if hasher.hexdigest() != digest:
+        if not named and hasher.hexdigest() != digest:
             raise DamagedCheckpointError(
                 f"checkpoint {digest} in {self.address} is damaged: its bytes have the digest {hasher.hexdigest()}"
             )
@@ -103,8 +111,8 @@ class CheckpointStore(ABC):
         return ()
 
     @abstractmethod
-    def _put(self, tensors: Mapping[str, StoredTensor]) -> str:
-        """Store a model and give its digest."""
+    def _put(self, tensors: Mapping[str, StoredTensor], name: str | None) -> str:
+        """Store a model, under its digest unless it is given a name, and give its digest."""
 
     @abstractmethod
     def _open(self, name: str) -> AbstractContextManager[SeekableFile]:
@@ -132,7 +140,7 @@ class FolderStore(CheckpointStore):
         if folder.exists():
             check_private(self._folder)
 
-    def _put(self, tensors: Mapping[str, StoredTensor]) -> str:
+    def _put(self, tensors: Mapping[str, StoredTensor], name: str | None) -> str:
         self._prepare()
         temporary = self._folder / (UNFINISHED + secrets.token_hex(16))
         hasher = hashlib.sha256()
@@ -142,7 +150,7 @@ class FolderStore(CheckpointStore):
                 for chunk in chunks(tensors):
                     hasher.update(chunk)
                     file.write(chunk)
-                final = self._folder / (hasher.hexdigest() + SUFFIX)
+                final = self._folder / ((name or hasher.hexdigest()) + SUFFIX)
                 if not self._holds(final, tensors):
                     file.flush()
                     os.fsync(file.fileno())
@@ -216,11 +224,11 @@ class MemoryStore(CheckpointStore):
     def __init__(self) -> None:
         self._files: dict[str, bytes] = {}
 
-    def _put(self, tensors: Mapping[str, StoredTensor]) -> str:
+    def _put(self, tensors: Mapping[str, StoredTensor], name: str | None) -> str:
         data = b"".join(chunks(tensors))
-        name = hashlib.sha256(data).hexdigest()
-        self._files[name + SUFFIX] = data
-        return name
+        digest = hashlib.sha256(data).hexdigest()
+        self._files[(name or digest) + SUFFIX] = data
+        return digest
 
     def _open(self, name: str) -> AbstractContextManager[SeekableFile]:
         if name not in self._files:

@@ -101,26 +101,25 @@ class Answers(Replies):
 
         Theory section 16.
         """
-        return cls._of({}, gradients=(), total=None, **exchange).and_kept(answered)
+        parts = (({name: sums.rows}, sums) for name, sums in answered)
+        return cls._of({}, gradients=(), total=None, **exchange).of_kept(parts)
 
-    def and_kept(self, kept: Iterable[tuple[str, RidgeSums]]) -> Self:
-        """Return these answers with the sums of clients who were not asked, as they sent them before.
+    def of_kept(self, kept: Iterable[tuple[Mapping[str, int], RidgeSums]]) -> Self:
+        """Return these answers with the sums that are kept, of those who sent them now and of others.
 
         Args:
-            kept: further clients, with their sums for a ridge head.
+            kept: how many rows each of some clients has, and their sums for a ridge head, added up as far as may be.
 
         Returns:
             the answers of all.
 
         Theory section 16.
         """
-        rows = dict(zip(self.names, self.rows, strict=True))
+        rows = dict[str, int]()
 
         def take() -> Iterator[RidgeSums]:
-            if self.ridge is not None:
-                yield self.ridge
-            for name, sums in kept:
-                rows[name] = sums.rows
+            for own, sums in kept:
+                rows.update(own)
                 yield sums
 
         ridge = add_up_ridge(take())

@@ -175,11 +175,12 @@ def _solve_ridge(
             shown = {**model, **find_head(engine.start(), facts)} if facts.keeps_sums else model
             answers = engine.ridge_sums(shown, model_id, asked, keep if facts.keeps_sums else None)
             check_exchange(engine, facts, answers, asked)
-        if sent:
-            recorder.keep_sums(sent, answers.labels)
-        stay = {name: kept[name] for name in names if name in kept and name not in answers.names}
-        answers = answers.and_kept(recorder.sums.read(stay))
-        told = model_id, len(answers.names), len(stay)
+        if facts.keeps_sums:
+            if sent:
+                recorder.keep_sums(sent, answers.labels)
+            stay = [name for name in names if name in kept or name in sent]
+            answers = answers.of_kept(recorder.sums.read(stay))
+        told = model_id, len(answers.names), len(set(answers.names).difference(sent))
         _LOG.info("rescind: %s follows from the sums of %d clients, %d of them kept", *told)
         _check_rows(answers)
         if answers.ridge is not None:

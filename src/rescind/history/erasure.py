@@ -28,6 +28,7 @@ from rescind.history.events import (
 from rescind.history.journal import Journal
 from rescind.history.lineage import Lineage, branch_exits, lineage_of, steps_back
 from rescind.history.outcomes import find_obligations
+from rescind.history.subtotals import find_files
 from rescind.history.tampering import check_names, check_numbers, check_suppression, suppression_digest
 from rescind.history.timeline import Deletion, Timeline, newest_model
 from rescind.ledger.commitments import KEY_BYTES, stretch_digest
@@ -165,10 +166,10 @@ class Eraser:
 
     def sweep(self) -> None:
         """Delete every file that nothing refers to, and what killed writers left."""
-        needed = ((self._models, self._ledger.kept()), (self._objects, self._ledger.objects()))
-        for store, digests in needed:
+        needed = ((self._models, self._ledger.kept().values()), (self._objects, find_files(self._ledger.objects())))
+        for store, files in needed:
             store.remove_unfinished()
-            gone = store.digests().difference(digests.values())
+            gone = store.digests().difference(files)
             for digest in report_progress(gone, "deleting files", len(gone)):
                 store.delete(digest)
 

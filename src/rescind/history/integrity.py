@@ -29,6 +29,8 @@ from rescind.history.journal import Journal, parse_time
 from rescind.history.lineage import branch_exits, find_body
 from rescind.history.retention import surely_kept
 from rescind.history.run import Run
+from rescind.history.subtotals import find_files
+from rescind.history.sums import find_unsound
 from rescind.history.tampering import (
     UNREADABLE,
     check_numbers,
@@ -222,8 +224,9 @@ def find_file_problems(ledger: Ledger, models: CheckpointStore, objects: Checkpo
         damage = _damage(objects, f"the object of client {client}", digest)
         if damage and ledger.objects().get(client) == digest:
             yield damage
+    yield from find_unsound(ledger, objects)
     timeline = Timeline.read(ledger)
-    needed = set(ledger.kept().values()), set(ledger.objects().values())
+    needed = set(ledger.kept().values()), find_files(ledger.objects())
     erased = any(deletion.completed for deletion in timeline.deletions)
     for (store, present), digests in zip(files, needed, strict=True):
         unused = [digest for digest in present - digests if erased and digest in store]

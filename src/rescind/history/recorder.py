@@ -141,10 +141,10 @@ class Recorder:
         """
         self._check_usable()
         clients = self._introduce(list(digests), labels).tolist()
-        before = self._ledger.objects()
+        before = self.sums.files()
         kept = dict(zip(clients, digests.values(), strict=True))
         self._ledger.keep_objects(kept, self._following(), self._journal.now())
-        self.sums.delete([before[client] for client in clients if client in before])
+        self.sums.delete_all_but(self.sums.files(), before)
 
     def name_anchors(self, names: Sequence[str], labels: Mapping[str, str]) -> None:
         """Record who may train the body, as far as that is new; nobody else's reply is recorded there."""

@@ -8,23 +8,32 @@ to the body whose features they are made of.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from rescind.checkpoints.store import CheckpointStore
-from rescind.checkpoints.tensors import StoredTensor
 from rescind.core.edges import ModelId, sorted_group
 from rescind.core.facts import find_head
 from rescind.core.regularity import SquaredL2
 from rescind.core.ridge import RidgeSums, add_up_ridge, ridge_error, ridge_solution
 from rescind.core.sums import flatten, unflatten
-from rescind.errors import BrokenHistoryError, DamagedCheckpointError, HistoryError, MissingCheckpointError
+from rescind.errors import (
+    BrokenHistoryError,
+    DamagedCheckpointError,
+    HistoryError,
+    MissingCheckpointError,
+    MissingSecretError,
+    UnsafePermissionsError,
+)
 from rescind.history.events import SumsAsked, SumsKept
 from rescind.history.journal import Journal
 from rescind.history.lineage import find_body
+from rescind.history.subtotals import Subtotals, find_files, grow_tree, pack, unpack
 from rescind.history.timeline import Timeline, newest_model
-from rescind.ledger.contract import ROUND, Ledger
+from rescind.ledger.contract import ROUND, SUBTOTALS, Ledger
 from rescind.ledger.records import Span
 
 
@@ -48,6 +57,7 @@ class KeptSums:
 
     def __init__(self, journal: Journal, store: CheckpointStore) -> None:
         self._journal, self._ledger, self._store = journal, journal.ledger, store
+        self._subtotals = subtotals_of(journal.ledger, store)
 
     def digests(self) -> dict[str, str]:
         """Return whose sums are kept for the newest model's body.
@@ -121,7 +131,7 @@ class KeptSums:
         if gone:
             return f"of its {len(clients)} clients the sums of {len(gone)} were erased, or sent anew, since"
         loss, model = facts.head_loss, models.load(kept[model_id])
-        total = add_up_ridge(_read(self._store.load(objects[client])) for client in clients)
+        total = add_up_ridge(unpack(self._store.load(objects[client])) for client in clients)
         if total is None or not isinstance(loss, SquaredL2):
             return "nobody's sums are in it"
         head = find_head(model, facts)
@@ -141,45 +151,63 @@ class KeptSums:
 
     def store(self, sums: RidgeSums) -> str:
         """Write sums into a file, which nothing refers to yet, and return its digest."""
-        numbers = np.array([sums.rows, sums.bits])
-        return self._store.put({"features": sums.features, "numbers": numbers, "targets": sums.targets})
+        return self._store.put(pack(sums))
 
-    def read(self, digests: Mapping[str, str]) -> Iterator[tuple[str, RidgeSums]]:
-        """Read clients' sums, one after the other.
+    def read(self, names: Collection[str]) -> Iterator[tuple[Mapping[str, int], RidgeSums]]:
+        """Read clients' sums, as far as possible already added up.
 
         Args:
-            digests: whose, and the SHA-256 of each, as from ``digests``.
+            names: whose; they are kept.
 
         Yields:
-            the clients' names and sums; without those that cannot be read and are to be sent again.
+            parts: how many rows each of some clients has, by name, and their sums; without those that cannot be read
+            and are to be sent again.
 
         Raises:
             HistoryError: the sums of somebody else cannot be read.
         """
-        awaited = self.awaited()
-        for name, digest in digests.items():
+        named = {client: name for name, client in self._ledger.pseudonyms(list(names)).items()}
+        awaited = self._journal.timeline.derive(_find_awaited)
+
+        def read_one(client: int, digest: str) -> RidgeSums | None:
             try:
-                sums = _read(self._store.load(digest))
+                return unpack(self._store.load(digest))
             except (MissingCheckpointError, DamagedCheckpointError) as unread:
-                if name in awaited:
-                    continue
-                called = self._ledger.labels().get(self._ledger.pseudonyms([name])[name], name)
+                if client in awaited:
+                    return None
+                called = self._ledger.labels().get(client, named[client])
                 raise HistoryError(
                     f"the sums of {called!r} cannot be read, and the head is not solved without them ({unread}). "
                     "Restore the file; or say rescind renew HISTORY NAME: then this client is left out until it has "
                     "sent them again"
                 ) from unread
-            yield name, sums
 
-    def delete(self, digests: Collection[str]) -> None:
-        """Delete files, unless somebody else has the same sums."""
-        for digest in set(digests).difference(self._ledger.objects().values()):
-            self._store.delete(digest)
+        tree = grow_tree(self._ledger.objects())
+        for rows, sums in self._subtotals.read(tree, named, awaited, read_one):
+            yield {named[client]: count for client, count in rows.items()}, sums
+
+    def files(self) -> set[str]:
+        """Return the names of the files that the sums may be in, alone or added up."""
+        return find_files(self._ledger.objects())
+
+    def delete_all_but(self, needed: Collection[str], of: Collection[str]) -> None:
+        """Delete files that are not needed any more, of those that were."""
+        for file in set(of).difference(needed):
+            self._store.delete(file)
 
 
-def _read(tensors: Mapping[str, StoredTensor]) -> RidgeSums:
-    rows, bits = map(int, tensors["numbers"])
-    return RidgeSums(rows, bits, tensors["features"], tensors["targets"])
+def subtotals_of(ledger: Ledger, store: CheckpointStore) -> Subtotals:
+    """Return the subtotals of a history's kept sums."""
+    return Subtotals(store, lambda: ledger.outside_secret(SUBTOTALS))
+
+
+def find_unsound(ledger: Ledger, store: CheckpointStore) -> Iterator[str]:
+    """Return in words which subtotals are not what was written; each is read, if the secret is at hand."""
+    tree, subtotals = grow_tree(ledger.objects()), subtotals_of(ledger, store)
+    with suppress(MissingSecretError, UnsafePermissionsError):
+        for node in chain.from_iterable(top.walk() for top in tree):
+            if node.below and not subtotals.is_sound(node):
+                yield f"the subtotal of the sums of {len(node.clients)} clients in {node.file} was changed"
 
 
 def find_listed(timeline: Timeline, newest: ModelId) -> dict[int, str]:

@@ -1034,9 +1034,9 @@ def check_round(round_: RoundRecord, last_round: int, keys: Mapping[int, bytes])
         )
 
 
-# What a returning client is recognised by, what stamps entries, what seals what is derived, and what shows that a
-# secret is the right one.
-RETURNING, STAMPS, BOUNDS, CHECK = "returning clients", "stamps", "bounds", "check"
+# What a returning client is recognised by, what stamps entries, what seals what is derived, and sums that are added
+# up, and what shows that a secret is the right one.
+RETURNING, STAMPS, BOUNDS, SUBTOTALS, CHECK = "returning clients", "stamps", "bounds", "subtotals", "check"
 
 
 def _encodable(name: str) -> bool:

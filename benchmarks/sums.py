@@ -1,0 +1,154 @@
+"""What does it take to forget a client whose sums are kept, and does it grow with the number of clients?
+
+A hundred clients with a ridge head of 1,280 features: one asks to leave, and is forgotten by a process of its own,
+with no client there and the files not in the machine's memory; then another. ``forget_seconds`` is the longer time
+from opening the history to the saved model, every file's digest checked; ``command_seconds`` is that of the process.
+
+Then more and more clients, of 256 features: how long reading, adding up and solving take if one leaves, if ten do,
+and once one has joined. ``server_exponent`` is how the first of these grows from the fewest clients to the most. What
+the ledger does with a round, which grows with the clients that the round names, is not in it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks._measure import best_seconds, finish, parser
+from rescind.core.calibration import Budget
+from rescind.core.regularity import SquaredL2
+from rescind.core.ridge import add_up_ridge, ridge_solution
+from rescind.core.training import LocalTraining
+from rescind.engines.heads import LEAST_ROWS
+from rescind.forgetting import Revocable
+from rescind.history.history import History
+from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
+
+ROWS, OUTPUTS = LEAST_ROWS, 10
+FORGET = """
+import sys, time
+from pathlib import Path
+from rescind import History
+from rescind.serving import ModelFile
+from rescind.unattended import forget_unattended
+
+begun = time.perf_counter()
+with History(sys.argv[1]) as history:
+    ((outcome,), waiting) = forget_unattended(history, outlet=ModelFile(Path(sys.argv[2]), history))
+print(time.perf_counter() - begun, outcome.mode.value, len(waiting))
+"""
+
+
+def federation(clients: int, features: int) -> Federation:
+    """Return clients with random rows."""
+    rng = np.random.default_rng(5)
+
+    def shard() -> Shard:
+        rows = rng.normal(size=(ROWS, features))
+        return Shard(rows / np.linalg.norm(rows, axis=1, keepdims=True), rng.integers(0, OUTPUTS, ROWS))
+
+    return Federation({f"client-{at:07}": shard() for at in range(clients)}, shard(), OUTPUTS)
+
+
+def solve(history: History, clients: Federation, loss: SquaredL2) -> None:
+    """Solve the head with everybody who has not sent sums yet."""
+    (features,) = clients.inputs
+    engine = Simulation(clients, SoftmaxHead(features, OUTPUTS), LocalTraining.solved(loss), secret=b"sums")
+    Revocable(history, engine, scored=False).solve()
+
+
+def read_from_disk(folder: Path) -> None:
+    """Have the machine forget what it holds of a folder's files."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def forget_one(folder: Path, clients: int, features: int) -> dict[str, object]:
+    """Time forgetting one of many in a new process; twice, as what the first leaves out is made anew."""
+    loss = SquaredL2(l2=1e-4, row_norm=1.0)
+    with History(folder / "history") as history:
+        solve(history, federation(clients, features), loss)
+        stored = history.objects.stored_bytes()
+    times, modes = list[tuple[float, float]](), set[str]()
+    for leaver in (clients // 2, clients // 3):
+        with History(folder / "history") as history:
+            history.requests.ask([f"client-{leaver:07}"], Budget(1.0, 1e-5))
+        read_from_disk(folder)
+        begun = perf_counter()
+        words = [sys.executable, "-c", FORGET, str(folder / "history"), str(folder / "model")]
+        printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+        seconds, mode, waiting = printed.split()
+        times.append((float(seconds), perf_counter() - begun))
+        modes.add(mode if waiting == "0" else "waits")
+    return {
+        "forget_seconds": max(own for own, _ in times),
+        "command_seconds": max(whole for _, whole in times),
+        "exact": int(modes == {"exact"}),
+        "forget_rounds": 0,
+        "kept_bytes": stored,
+    }
+
+
+def grow(folder: Path, sizes: Collection[int], features: int) -> dict[str, object]:
+    """Time the server's part at several numbers of clients."""
+    # The limits decide how finely sums are rounded; they are the same at all sizes.
+    loss = SquaredL2(l2=1e-4, row_norm=1.0, most_rows=1_024, most_clients=2**20)
+    times: dict[str, list[float]] = {"one_leaves": [], "ten_leave": [], "one_joined": []}
+
+    def add_up(history: History, names: Collection[str]) -> None:
+        total = add_up_ridge(sums for _, sums in history.sums.read(names))
+        assert total is not None
+        ridge_solution(total, loss.l2)
+
+    for size in sizes:
+        everybody = federation(size + 1, features)
+        *names, new = everybody.shards
+        first = Federation({name: everybody.shards[name] for name in names}, everybody.test, OUTPUTS)
+        leaving = {name for at, name in enumerate(names) if at % (size // 10) == 1}
+        with History(folder / str(size)) as history:
+            solve(history, first, loss)
+            one = partial(add_up, history, names[1:])
+            ten = partial(add_up, history, [name for name in names if name not in leaving])
+            measured = best_seconds(3, f"{size:,} clients", one, ten)
+            solve(history, everybody, loss)
+            # Twice the same would find what the first has made anew.
+            begun = perf_counter()
+            add_up(history, [*names, new])
+            measured.append(perf_counter() - begun)
+        for seconds, taken in zip(times.values(), measured, strict=True):
+            seconds.append(taken)
+    fewest, *_, most = times["one_leaves"]
+    growth = math.log(most / fewest) / math.log(max(sizes) / min(sizes))
+    return {
+        "clients": list(sizes),
+        **{f"{key}_s": seconds for key, seconds in times.items()},
+        "server_exponent": growth,
+    }
+
+
+def main() -> None:
+    chosen = parser(__doc__).parse_args()
+    (clients, features), sizes, width = (100, 1_280), (1_000, 10_000), 256
+    if chosen.quick:
+        (clients, features), sizes, width = (20, 64), (20, 80), 16
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        result = forget_one(folder / "forget", clients, features) | grow(folder / "grow", sizes, width)
+    finish({**result, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024})
+
+
+if __name__ == "__main__":
+    main()

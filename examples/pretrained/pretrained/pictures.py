@@ -1,0 +1,28 @@
+"""CIFAR-10 from one file, and each client's share of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+KEYS = ("x_train", "y_train", "x_test", "y_test")
+SEED = 20_260_229
+
+
+def share(
+    path: str, partition: int, partitions: int, part: str = "train"
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return one client's images and what they show; no image is in two shares."""
+    contents = f"It has to hold {', '.join(KEYS)}: uint8 images (n, 32, 32, 3), and what the n images show"
+    if not Path(path).is_file():
+        raise FileNotFoundError(f'there are no images in {path!r}: say data="/path/to/cifar10.npz". {contents}')
+    with np.load(path, allow_pickle=False) as file:
+        missing = [key for key in KEYS if key not in file.files]
+        if missing:
+            raise ValueError(f"{path} has no {', '.join(missing)}. {contents}")
+        images, labels = file[f"x_{part}"], file[f"y_{part}"].astype(np.int64)
+    order = np.random.Generator(np.random.PCG64(SEED)).permutation(len(labels))
+    own = order[partition::partitions]
+    return images[own], labels[own]
