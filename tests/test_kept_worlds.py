@@ -21,8 +21,10 @@ from rescind.core.rounds import Answers
 from rescind.engines.engine import Keep, show_each
 from rescind.engines.heads import sum_ridge
 from rescind.errors import ForgottenClientError
-from rescind.history import subtotals
+from rescind.history import subtotals, sums
 from rescind.history.participants import Participants
+from rescind.history.recorder import Recorder
+from rescind.ledger.memory import MemoryLedger
 from rescind.ledger.records import ErasureLevel
 from rescind.serving import serve
 from rescind.unattended import Unattended
@@ -79,19 +81,34 @@ class Clinics:
         seed = [EVERYBODY.index(name), self.version if name == LEAVER else 0]
         rng = np.random.default_rng(seed)
         rows = rng.normal(size=(self.connected[name], FEATURES)) + bent
-        return sum_ridge(rows, np.eye(OUTPUTS)[rng.integers(0, OUTPUTS, len(rows))], LOSS)
+        # They tell something of their labels, else the largest L2 term would always suit best.
+        labels = (rows[:, 0] + rng.normal(size=len(rows)) > bent).astype(int)
+        return sum_ridge(rows, np.eye(OUTPUTS)[labels], LOSS)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def tall_trees() -> Iterator[None]:
-    """Let a few clients have subtotals of subtotals."""
+def few() -> Iterator[None]:
+    """Let a few clients have subtotals of subtotals, and be parted in two."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subtotals, "_FAN_OUT", 2)
+        patch.setattr(sums, "_FOLDS", 2)
+        # Who is left out together follows from the secret, which both worlds have.
+        patch.setattr(MemoryLedger, "outside_secret", lambda _, purpose: purpose.encode())
         yield
 
 
-def live(script: Sequence[Event], version: int | None) -> tuple[dict[str, Tensor], set[str]]:
-    """Return the last model, and who is in it; without a ``version`` the leaver never was."""
+@pytest.fixture
+def choosing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the L2 term be chosen, so finely that any other rows would choose another."""
+    loss = replace(LOSS, l2_choices=tuple(np.geomspace(1e-3, 10, 80)))
+    monkeypatch.setattr(Clinics, "facts", replace(FACTS, training=LocalTraining.solved(loss)))
+
+
+def live(script: Sequence[Event], version: int | None) -> tuple[dict[str, Tensor], set[str]] | None:
+    """Return the last model, and who is in it; without a ``version`` the leaver never was.
+
+    None if somebody still waits, as nobody is left: then nothing is claimed.
+    """
     history = History.in_memory()
     clinics = Clinics(history, version or 0)
     federation = Revocable(history, clinics, scored=False)
@@ -140,8 +157,11 @@ def live(script: Sequence[Event], version: int | None) -> tuple[dict[str, Tensor
     run()
     if not history.timeline.branches:
         return {}, set()
+    assert history.timeline.solved
     assert all(outcome.mode is Mode.EXACT for outcome in history.outcomes())
     assert history.integrity.verify() == []
+    if history.timeline.open_requests:
+        return None
     known = history.sums.digests().keys()
     return history.model(history.newest), {*known}
 
@@ -166,9 +186,12 @@ LATE = [
 
 
 def compare(script: Sequence[Event]) -> None:
-    without, others = live(script, None)
+    never = live(script, None)
     for version in (1, 2):
-        model, known = live(script, version)
+        left = live(script, version)
+        if left is None or never is None:
+            continue
+        (without, others), (model, known) = never, left
         assert known == others
         assert {name: tensor.tobytes() for name, tensor in model.items()} == {
             name: tensor.tobytes() for name, tensor in without.items()
@@ -179,6 +202,15 @@ def compare(script: Sequence[Event]) -> None:
 @given(script=st.lists(EVENTS, max_size=15).map(lambda events: [*CONNECT, ("run", ""), *events]))
 @example(script=LATE)
 def test_the_model_is_the_one_without_whoever_left(script: list[Event]) -> None:
+    compare(script)
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+@given(script=st.lists(EVENTS, max_size=12).map(lambda events: [*CONNECT, ("run", ""), *events]))
+@example(script=LATE)
+def test_the_l2_term_is_the_one_without_whoever_left(choosing: None, script: list[Event]) -> None:
     compare(script)
 
 
@@ -201,12 +233,7 @@ def test_wrong_versions_are_caught(wrong: str, monkeypatch: pytest.MonkeyPatch) 
         original = Revocable._solve
         monkeypatch.setattr(Revocable, "_solve", lambda *args, asking=None: original(*args))  # noqa: ARG005
     elif wrong == "shows the newest model":
-        first = Clinics.start
-
-        def start(self: Clinics) -> dict[str, Tensor]:
-            return self.history.model(self.history.newest) if self.history.timeline.branches else first(self)
-
-        monkeypatch.setattr(Clinics, "start", start)
+        monkeypatch.setattr(Recorder, "first_model", Recorder.model)
     elif wrong == "names subtotals by their place":
         join = subtotals._join
 
@@ -222,3 +249,22 @@ def test_wrong_versions_are_caught(wrong: str, monkeypatch: pytest.MonkeyPatch) 
         )
     with pytest.raises((AssertionError, ForgottenClientError)):
         compare(WRONG[wrong])
+
+
+BETWEEN = [("connect", "bern"), ("run", ""), *CONNECT, ("run", "")]
+
+
+@pytest.mark.parametrize("wrong", ["chooses with everybody whose sums are kept", "parts clients by their pseudonym"])
+def test_wrong_choices_are_caught(choosing: None, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose = sums.KeptSums.choose_l2
+    if wrong == "parts clients by their pseudonym":
+
+        def part(self: sums.KeptSums, names: Sequence[str]) -> list[list[str]]:
+            known = self._ledger.pseudonyms(list(names))
+            return [[name for name in names if known[name] % 2 == fold] for fold in range(2)]
+
+        monkeypatch.setattr(sums.KeptSums, "_part", part)
+    else:
+        monkeypatch.setattr(sums.KeptSums, "choose_l2", lambda self, _, loss: choose(self, [*self.digests()], loss))
+    with pytest.raises(AssertionError):
+        compare(BETWEEN)

@@ -16,6 +16,7 @@ from rescind.core.ridge import (
     add_up_ridge,
     check_ridge_loss,
     check_ridge_sums,
+    choose_l2,
     fixed_point_bits,
     quantise,
     ridge_solution,
@@ -146,8 +147,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="a target is longer"):
         ridge_sums(rows, np.full((3, 1), np.nan), LOSS, 18)
     good = ridge_sums(rows, targets, LOSS, 18)
-    with pytest.raises(ValueError, match="no client"):
-        add_up_ridge([])
+    assert add_up_ridge([]) is None
     with pytest.raises(ValueError, match="different scales"):
         add_up_ridge([good, ridge_sums(rows, targets, LOSS, 17)])
     large = RidgeSums(3, 18, np.full(6, 2**62), good.targets)
@@ -294,3 +294,65 @@ def test_no_answer_that_is_believed_leaves_a_head_without_a_solution() -> None:
         check_ridge_loss(loss)
     check_ridge_loss(SquaredL2(6e-8, 1.0))
     assert np.isfinite(ridge_solution(sums, 6e-8)).all()
+
+
+CHOICES = (1e-4, 1e-2, 1.0)
+
+
+def chosen_by_rows(parts: list[Part]) -> float:
+    """Return the L2 term that leaves the least squared error on rows left out, computed from the rows themselves."""
+    clipped = [(rows * np.minimum(1, 2 / np.linalg.norm(rows, axis=1, keepdims=True)), own) for rows, own in parts]
+
+    def error(l2: float) -> float:
+        total = 0.0
+        for at, (rows, targets) in enumerate(clipped):
+            rest, wanted = (
+                np.concatenate(both)
+                for both in zip(*(part for other, part in enumerate(clipped) if other != at), strict=True)
+            )
+            extended = np.column_stack([rest, np.ones(len(rest))])
+            head = np.linalg.solve(
+                extended.T @ extended / len(rest) + l2 * np.eye(6), extended.T @ wanted / len(rest)
+            )
+            total += float(np.square(np.column_stack([rows, np.ones(len(rows))]) @ head - targets).sum())
+        return total
+
+    return min(CHOICES, key=error)
+
+
+def test_the_l2_term_is_chosen_as_by_leaving_rows_out() -> None:
+    loss, found = replace(LOSS, l2_choices=CHOICES), set[float]()
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        # Rows that tell more, or less, of what they are to be.
+        told, parts = rng.choice([0, 1, 20]), parts_of(seed, clients=5)
+        taught = [
+            (rows, np.eye(3)[(rows[:, :3] * told + rng.normal(size=(len(rows), 3))).argmax(axis=1)])
+            for rows, _ in parts
+        ]
+        l2 = choose_l2([sum_ridge(*part, loss) for part in taught], loss)
+        assert l2 == chosen_by_rows(taught)
+        found.add(l2)
+    assert len(found) > 1
+
+
+def test_the_declared_l2_term_is_taken_where_nothing_can_be_chosen() -> None:
+    loss = replace(LOSS, l2_choices=CHOICES)
+    one, two = parts_of(1, clients=2)
+    sums = [sum_ridge(*part, loss) for part in (one, two)]
+    assert choose_l2(sums, LOSS) == choose_l2(sums[:1], loss) == choose_l2([], loss) == LOSS.l2
+    # Of one class all rows are in one fold.
+    alone = two[0], np.eye(3)[np.zeros(len(two[0]), int)]
+    assert choose_l2([sums[0], sum_ridge(*alone, loss)], loss) == LOSS.l2
+    assert choose_l2(sums, loss) in CHOICES
+
+
+def test_every_l2_term_to_choose_from_has_to_be_allowed() -> None:
+    with pytest.raises(ValueError, match="needs at least"):
+        check_ridge_loss(replace(LOSS, l2_choices=(1e-9, 1.0)))
+    for unfit in ((0.0,), (float("nan"),), (1e300,)):
+        with pytest.raises(ValueError, match="l2_choices"):
+            replace(LOSS, l2_choices=unfit)
+    with pytest.raises(ValueError, match="give a tuple"):
+        replace(LOSS, l2_choices=[1.0])  # type: ignore[arg-type]
+    assert replace(LOSS, l2_choices=CHOICES).curvature.low == 1e-4

@@ -58,6 +58,10 @@ class PendingRequestError(HistoryError, ValueError):
     """The newest model knows somebody who waits to be forgotten: nothing is trained on from it."""
 
 
+class NoSumsError(ValueError):
+    """Nobody has sent sums that could be used."""
+
+
 class AskedClientError(HistoryError):
     """A client has to be asked, and none can be from here."""
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 from rescind.certificates.approvals import Approvers, check_approval, is_approved
@@ -406,7 +407,8 @@ class Revocable:
                 return
         recorder.finish_body()
         last = replace(solving, most_rounds=max(begun, recorder.body_rounds_here) + solving.most_rounds)
-        solve(self.engine, recorder, self.find_present, last, self._show(recorder), interrupted, asking)
+        present = partial(self.find_present, asking)
+        solve(self.engine, recorder, present, last, self._show(recorder), interrupted, asking)
 
     def _anchors(self, recorder: Recorder) -> Callable[[], Sequence[str]]:
         """Return a function that tells who may train a body now, and names them first."""
@@ -467,14 +469,20 @@ class Revocable:
 
         return is_held
 
-    def find_present(self) -> list[str]:
+    def find_present(self, asking: Collection[str] | None = None) -> list[str]:
         """Return who may take part now; requests can arrive, and clients come and go.
+
+        Args:
+            asking: where sums are kept, who is asked for theirs, so that nobody has to be looked for; None means
+                everybody who is there.
 
         Returns:
             the names of those who are connected, and of those whose sums are kept.
         """
-        kept = self.history.sums.digests() if self.engine.facts.keeps_sums else {}
-        return self.history.participants.remaining([*dict.fromkeys((*self.engine.clients, *kept))])
+        remaining = self.history.participants.remaining
+        kept = remaining(list(self.history.sums.digests())) if self.engine.facts.keeps_sums else []
+        others = self.engine.clients if asking is None or not kept else asking
+        return remaining([*dict.fromkeys((*others, *kept))])
 
     def _scores(self, recorder: Recorder, branch: Branch) -> Scores:
         """Measure the newest model before the names of the forgotten are gone."""

@@ -6,12 +6,13 @@ Whatever platform the clients are on, this is the order, and this is when a mode
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeAlias
 
 from rescind.certificates.approvals import Approvers, check_approval, is_approved
 from rescind.checkpoints.tensors import StoredTensor, save
@@ -20,7 +21,7 @@ from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
 from rescind.engines.solving import check_room, check_solvable, find_asked
 from rescind.engines.stops import Rounds, Stop
-from rescind.errors import PendingRequestError
+from rescind.errors import NoSumsError, PendingRequestError
 from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
@@ -61,11 +62,22 @@ class ModelFile:
         path: where it is.
         history: the model's.
         frozen: the tensors that nobody trains, if there are any.
+
+    Raises:
+        ValueError: the file's folder is not there, or it is the history's own.
     """
 
     path: Path
     history: History
     frozen: Mapping[str, StoredTensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        folder = self.path.absolute().parent
+        if not folder.is_dir():
+            raise ValueError(f"the released model cannot be saved in {self.path}: {folder} is no folder")
+        own = Path(self.history.location or os.devnull).resolve()
+        if own.is_dir() and folder.resolve().is_relative_to(own):
+            raise ValueError(f"{self.path} lies in the history's own folder: save the released model elsewhere")
 
     def put(self, model_id: ModelId, model: Mapping[str, Tensor]) -> None:
         """Write the file, in place of the one that is there.
@@ -228,7 +240,7 @@ def serve(
     history = federation.history
     placed: ModelId | None = None
     solved: ModelId | None = None
-    tried = set[str]()
+    tried = set[_Wanting]()
     solve = solve or federation.engine.facts.only_solved
     chosen = method or (Solve() if solve else choose_method(federation))
     # Before anything is trained or taken away: who asks later could not be served.
@@ -269,13 +281,18 @@ def serve(
             placed = history.newest
             outlet.put(placed, history.model(placed))
         # Somebody may have asked in this very moment: then the next turn serves it.
-        with suppress(PendingRequestError):
+        with suppress(PendingRequestError, *([NoSumsError] if rule else [])):
             # A solution is made once: a run that does not end would ask everybody for it again and again.
             if federation.engine.facts.keeps_sums:
                 if wanting := _find_wanting(federation) - tried:
-                    tried |= wanting
-                    # Whoever was asked in vain is asked in the next run, and not because somebody else came.
-                    heeding.solve(asking=wanting)
+                    before = history.newest if history.timeline.branches else None
+                    try:
+                        heeding.solve(asking={name for name, _, _ in wanting})
+                    finally:
+                        # Nobody was asked if somebody asked to be forgotten before. Whoever was asked in vain is
+                        # asked in the next run, and not because somebody else came.
+                        if history.timeline.branches and history.newest != before:
+                            tried |= _find_silent(history, wanting)
             elif not _is_solved(history) and (solved is None or solved != history.newest):
                 heeding.solve() if solve else heeding.train(until)
                 solved = history.newest if history.newest in history.timeline.solved else None
@@ -361,6 +378,9 @@ def choose_method(federation: Revocable) -> Method:
 def _check_room(federation: Revocable) -> None:
     """Refuse more clients than a ridge head has room for, not counted those who are to leave."""
     history = federation.history
+    if federation.engine.facts.keeps_sums:
+        # Who is there decides nothing, and is not waited for.
+        return
     waiting = (asked.request for asked in history.timeline.open_requests.values())
     groups = (request.group for request in waiting if request.scope is not PrivacyScope.RECORDS)
     leaving = {*history.participants.names(frozenset[int]().union(*groups))}
@@ -386,12 +406,34 @@ def _check_public(timeline: Timeline, method: Method) -> None:
         )
 
 
-def _find_wanting(federation: Revocable) -> set[str]:
-    """Return who may take part and is not in the newest model, or is to send its sums again, where sums are kept."""
-    history, present = federation.history, federation.find_present()
+# A client's name, its pseudonym and how often it was to send its sums again: once more, it is asked once more.
+_Wanting: TypeAlias = tuple[str, int, int]
+
+
+def _find_wanting(federation: Revocable) -> set[_Wanting]:
+    """Return who may take part and is not in the newest model, or is to send its sums again, where sums are kept.
+
+    Who is there already goes on being served if too few are for others to be asked.
+    """
+    history = federation.history
     solved = history.timeline.branches and history.newest in history.timeline.solved
+    try:
+        present = federation.find_present()
+        asked = find_asked(federation.engine, history.sums, present)
+    except TimeoutError:
+        if not solved:
+            raise
+        present, asked = federation.find_present(()), []
     known = history.participants.took_part(history.newest) if solved else []
-    return set(present).difference(known) | set(find_asked(federation.engine, history.sums, present))
+    pseudonyms, renewals = history.participants.all(), history.sums.find_renewals()
+    clients = ((name, pseudonyms.get(name, 0)) for name in {*set(present).difference(known), *asked})
+    return {(name, client, renewals.get(client, 0)) for name, client in clients}
+
+
+def _find_silent(history: History, asked: Iterable[_Wanting]) -> set[_Wanting]:
+    """Return who of those asked has sent nothing that could be used."""
+    heard = set(history.participants.took_part(history.newest)) - history.sums.awaited()
+    return {wanting for wanting in asked if wanting[0] not in heard}
 
 
 def _is_solved(history: History) -> bool:

@@ -19,7 +19,7 @@ from rescind.history.outcomes import Outcome
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Solve
-from rescind.serving import ModelFile
+from rescind.serving import ModelFile, find_held
 from rescind.views.overview import find_unfinished
 
 _NEXT_RUN = "the federation's next run serves it, with its clients"
@@ -88,6 +88,8 @@ def forget_unattended(
         AskedClientError: no sums are kept, or a client has to be asked before anything else.
         LockedError: another process is writing to this run.
     """
+    if outlet is not None and find_held(history):
+        outlet.clear()
     run, begun = history.run, [asked for asked in find_unfinished(history) if asked.branch is not None]
     if not run.facts.keeps_sums:
         raise AskedClientError(f"no sums of clients are kept here: {_NEXT_RUN}")
@@ -112,10 +114,10 @@ def forget_unattended(
     method = next((Solve(settings) for settings in solving if settings), Solve())
     only = [number for number, need in needs.items() if need is None]
     served = federation.forget(method, Rounds(1), level=level, approval=approval, only=only)
-    if outlet is not None:
-        if history.requests.waiting():
-            outlet.clear()
-        else:
+    if not find_held(history):
+        if find_left_out(history):
+            federation.solve(asking=())
+        if outlet is not None and history.newest in history.timeline.solved:
             outlet.put(history.newest, history.model(history.newest))
     still = history.timeline.open_requests
     return served, {number: needs.get(number) or "somebody has to agree to its plan" for number in still}
@@ -127,7 +129,24 @@ def _find_need(history: History, asked: FiledRequest) -> str | None:
         return f"its client has to send its sums anew: {_NEXT_RUN}"
     if asked.request.group & history.timeline.anchors:
         return f"the anchors that are left have to train the body again: {_NEXT_RUN}"
-    staying = history.participants.remaining(list(history.sums.digests()))
-    if not set(staying).difference(history.participants.names(asked.request.group)):
-        return f"nobody else's sums are kept: {_NEXT_RUN}"
+    stored = [name for name, file in history.sums.digests().items() if file in history.objects]
+    if not set(history.participants.remaining(stored)).difference(history.participants.names(asked.request.group)):
+        return f"nobody else's sums are there: {_NEXT_RUN}"
     return None
+
+
+def find_left_out(history: History) -> list[str]:
+    """Return whose sums are kept and not in the newest solution, though nothing speaks against it.
+
+    A client that had asked to leave, and took that back, is one.
+
+    Args:
+        history: where the training is recorded.
+
+    Returns:
+        the names.
+    """
+    newest, kept = history.newest, history.participants.remaining(list(history.sums.digests()))
+    if newest not in history.timeline.solved:
+        return []
+    return sorted(set(kept).difference(history.participants.took_part(newest)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections.abc import Mapping
 from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
@@ -13,20 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Context, Message
-from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAvg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import rescind.flower
-from rescind import Budget, History, LocalTraining, Revocable, Solve, SquaredL2
+from rescind import History, LocalTraining, Revocable, Solve, SquaredL2
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import HistoryMismatchError
 from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
-from rescind.checkpoints.tensors import digest
 from rescind.cli import app as commands
 from rescind.core.arrays import fill_symmetric
 from rescind.core.facts import Mode, PrivacyScope
@@ -36,84 +31,14 @@ from rescind.engines import solving
 from rescind.engines.heads import clip_rows, sum_ridge
 from rescind.engines.stops import Rounds
 from rescind.errors import AskedClientError, BrokenHistoryError, HistoryError
-from rescind.flower import run
 from rescind.history.recorder import Recorder
 from rescind.history.sums import KeptSums
 from rescind.ledger.records import ErasureLevel
 from rescind.simulation import Federation, Simulation, SoftmaxHead
-from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, federation
 from rescind.unattended import forget_unattended
-from tests.builders import KEY, SIGNER, labels_of, objects_of, rounds_of
-from tests.recording import wrap
-
-CLINICS = federation(6).shards
-LOSS = SquaredL2(l2=0.01, row_norm=1.0)
-TRAINING = LocalTraining.solved(LOSS)
-BUDGET = Budget(1.0, 1e-5)
-EVERYBODY = tuple(CLINICS)
-
-
-class Clinics:
-    """Clients that note who was asked, at which model; ``rows`` says how many rows one has.
-
-    ``removed`` says which rows one leaves out.
-    """
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.shown: set[float] = set()
-        self.rows: dict[str, int] = {}
-        self.removed: dict[str, list[int]] = {}
-        self.request = 1
-        self.app = ClientApp()
-        self.app.query()(rescind.flower.identify)
-        self.app.train()(self.train)
-
-    def train(self, msg: Message, context: Context) -> Message:
-        name = str(context.node_config["client-id"])
-        self.asked.append(name)
-        (arrays,) = msg.content.array_records.values()
-        self.shown |= {float(np.abs(array.numpy()).max()) for array in arrays.values()}
-        shard, count = CLINICS[name], self.rows.get(name)
-        told: dict[str, Any] = {}
-        if name in self.removed:
-            told = {"removed": self.removed[name], "request": self.request}
-        return rescind.flower.train_head(msg, context, shard.features[:count], shard.labels[:count], **told)
-
-    def start(self, history: History, *names: str, save_to: Path | None = None, **options: Any) -> list[str]:
-        """Run with the named clients alone, and return who was asked."""
-        self.asked.clear()
-        grid = InProcessGrid(self.app, {name: {"client-id": name} for name in names})
-        mean = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
-        options = {"training": TRAINING} | options
-        kind = options["training"].precision
-        weight, bias = np.zeros((CLASSES, FEATURES), kind), np.zeros(CLASSES, kind)
-        arrays = ArrayRecord({"weight": Array(weight), "bias": Array(bias)})
-        run(wrap(mean, history, **options), grid, arrays, timeout=2.0, save_to=save_to)
-        return sorted(self.asked)
-
-
-def without(*names: str) -> tuple[str, ...]:
-    return tuple(name for name in EVERYBODY if name not in names)
-
-
-def model_of(*names: str, rows: Mapping[str, int] | None = None) -> str:
-    """Return the digest of the model of a federation that never had anybody else."""
-    clinics = Clinics()
-    clinics.rows = dict(rows or {})
-    with History.in_memory() as history:
-        clinics.start(history, *names)
-        return newest(history)
-
-
-def newest(history: History) -> str:
-    return digest(history.model(history.newest))
-
-
-def in_model(history: History) -> set[str]:
-    round_, called = rounds_of(history, history.newest.branch)[-1], labels_of(history)
-    return {called[int(client)] for client in round_.clients}
+from tests.builders import KEY, SIGNER, objects_of
+from tests.kept import BUDGET, CLINICS, EVERYBODY, LOSS, TRAINING, Clinics, in_model, model_of, newest, without
 
 
 @pytest.fixture
@@ -375,7 +300,7 @@ def test_the_command_needs_somebody_whose_sums_are_kept(history: History) -> Non
     history.requests.ask(["clinic-0"], BUDGET)
     served, waiting = forget_unattended(history)
     assert (served, list(waiting)) == ([], [1])
-    assert "nobody else's sums are kept" in waiting[1]
+    assert "nobody else's sums are there" in waiting[1]
 
 
 def test_the_command_waits_for_approval(history: History) -> None:

@@ -220,23 +220,33 @@ def test_a_run_that_does_not_end_asks_once() -> None:
 
 def test_too_many_clients_take_no_released_model_away(tmp_path: Path) -> None:
     small, file = LocalTraining.solved(replace(LOSS, most_clients=4)), tmp_path / "model.safetensors"
+    recorded = {"training": small, "keep_sums": False}
     with History.in_memory() as history:
-        start(history, clients=without("clinic-4", "clinic-5"), recorded={"training": small}, save_to=file)
+        start(history, clients=without("clinic-4", "clinic-5"), recorded=recorded, save_to=file)
         history.requests.ask(["clinic-0"], BUDGET)
         with pytest.raises(ValueError, match="5 clients are there"):
-            start(history, recorded={"training": small}, save_to=file)
+            start(history, recorded=recorded, save_to=file)
         assert (str(history.newest), file.exists()) == ("model 0.1", True)
         # Whoever leaves is not counted.
-        start(history, clients=without("clinic-5"), recorded={"training": small}, save_to=file)
-        assert (str(history.newest), file.exists()) == ("model 1.2", True)
+        start(history, clients=without("clinic-5"), recorded=recorded, save_to=file)
+        assert (str(history.newest), file.exists()) == ("model 1.1", True)
 
 
 def test_more_clients_than_there_is_room_for_end_the_run_in_words() -> None:
     small = LocalTraining.solved(replace(LOSS, most_clients=5))
     with History.in_memory() as history:
         with pytest.raises(ValueError, match="6 clients are there, and the sums have room for 5"):
-            start(history, recorded={"training": small})
+            start(history, recorded={"training": small, "keep_sums": False})
         assert not list(history.timeline.of(RepliesRejected))
+
+
+def test_where_sums_are_kept_whoever_there_is_no_room_for_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    small = LocalTraining.solved(replace(LOSS, most_clients=5))
+    with History.in_memory() as history:
+        start(history, clients=without("clinic-5"), recorded={"training": small})
+        start(history, recorded={"training": small})
+        assert len(history.sums.digests()) == 5
+    assert "1 clients are not asked: the sums have room for 5" in caplog.text
 
 
 def test_numbers_and_several_labels_are_targets(caplog: pytest.LogCaptureFixture) -> None:

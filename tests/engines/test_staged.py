@@ -41,11 +41,13 @@ from rescind.history.events import BodyTrained, RepliesRejected
 from rescind.history.journal import Journal
 from rescind.history.lineage import find_body
 from rescind.history.recorder import Recorder
+from rescind.history.subtotals import find_files
+from rescind.ledger.sql import SqlLedger
 from rescind.methods import FineTuning, Sifu, Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, federation
 from rescind.views.clients import ClientState, list_clients
-from tests.builders import KEY, SIGNER, labels_of, rounds_of, skip_checks
+from tests.builders import KEY, SIGNER, labels_of, objects_of, rounds_of, skip_checks
 from tests.recording import wrap
 
 CLINICS = federation(6).shards
@@ -752,3 +754,24 @@ def test_while_a_body_is_trained_only_anchors_can_be_silent() -> None:
         assert history.newest.branch == 1
         silent = [client.called for client in list_clients(history) if client.state is ClientState.SILENT]
         assert silent == [ANCHORS[1]]
+
+
+def test_what_a_body_that_is_gone_was_summed_with_is_erased_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = Stages(4, ("head.weight", "head.bias"), SquaredL2(l2=0.05, row_norm=1.0))
+    monkeypatch.setitem(globals(), "STAGES", stages)
+    with History(tmp_path / "history") as history:
+        start(history)
+        before = history.objects.digests()
+        # An anchor.
+        history.requests.ask(["clinic-4"], BUDGET)
+        with monkeypatch.context() as patch:
+            patch.setattr(SqlLedger, "erase_objects", lambda *_: (_ for _ in ()).throw(MemoryError()))
+            with pytest.raises(MemoryError):
+                start(history, ("clinic-1", "clinic-0"))
+    with History(tmp_path / "history") as history:
+        start(history, ("clinic-1", "clinic-0"))
+        assert not before & history.objects.digests()
+        assert history.objects.digests() <= find_files(objects_of(history))
+        assert history.integrity.verify() == []

@@ -342,4 +342,9 @@ def describe_training(training: LocalTraining) -> Training:
 def _describe_ridge(loss: Loss) -> RidgeLimits | None:
     if not isinstance(loss, SquaredL2):
         return None
-    return RidgeLimits(target_norm=loss.target_norm, most_rows=loss.most_rows, most_clients=loss.most_clients)
+    return RidgeLimits(
+        target_norm=loss.target_norm,
+        most_rows=loss.most_rows,
+        most_clients=loss.most_clients,
+        l2_choices=loss.l2_choices or None,
+    )

@@ -109,14 +109,6 @@ class Sources(Part):
     server: Word
 
 
-class RidgeLimits(Part):
-    """What decides a ridge head beside its L2 term and row norm: the target norm, and the most rows and clients."""
-
-    target_norm: Positive
-    most_rows: Count
-    most_clients: Count
-
-
 class Grown(Part):
     """A part with fields that older certificates do not have; where one is None it is spelt as theirs."""
 
@@ -126,6 +118,20 @@ class Grown(Part):
     def _spell(self, spell: SerializerFunctionWrapHandler) -> dict[str, Any]:
         told: dict[str, Any] = spell(self)
         return {name: value for name, value in told.items() if name not in self._LATER or value is not None}
+
+
+class RidgeLimits(Grown):
+    """What decides a ridge head beside its L2 term and row norm: the target norm, and the most rows and clients.
+
+    ``l2_choices`` are the L2 terms of which each solve chose one; None if it is the stated one.
+    """
+
+    _LATER: ClassVar[tuple[str, ...]] = ("l2_choices",)
+
+    target_norm: Positive
+    most_rows: Count
+    most_clients: Count
+    l2_choices: tuple[Positive, ...] | None = None
 
 
 class Stages(Grown):

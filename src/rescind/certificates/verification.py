@@ -581,7 +581,8 @@ def _loss(predicate: Predicate) -> Loss:
     if stated.loss in _HEADS and stated.l2 is not None and stated.row_norm is not None:
         return _HEADS[stated.loss](stated.l2, stated.row_norm)
     if stated.loss == "SquaredL2" and stated.l2 and stated.row_norm and (ridge := stated.ridge) is not None:
-        return SquaredL2(stated.l2, stated.row_norm, ridge.target_norm, ridge.most_rows, ridge.most_clients)
+        limits = ridge.target_norm, ridge.most_rows, ridge.most_clients
+        return SquaredL2(stated.l2, stated.row_norm, *limits, ridge.l2_choices or ())
     if stated.loss == "DeclaredLoss" and stated.curvature is not None:
         return DeclaredLoss(Curvature(*stated.curvature), stated.gradient_bound)
     if stated.loss == "NetworkLoss" and stated.curvature is None:

@@ -141,7 +141,10 @@ def _solves(mode: Mode, stated: Predicate) -> Iterator[str]:
     if stated.facts.stages:
         yield "in both worlds anchors alone train the body, for as many rounds, and then the head alone is solved"
     if stated.solving and stated.facts.keeps_sums:
-        yield "after the restart the head was solved from everybody else's sums, as each had sent them last"
+        yield (
+            "after the restart the head was solved from the sums of everybody else who did not wait to leave, as "
+            "sent last; where a body was trained anew, of everybody else who could be reached"
+        )
     elif stated.solving:
         yield "after the restart everybody else who could be reached was asked in the solve; who stopped is left out"
 
@@ -195,17 +198,27 @@ def _assumptions(mode: Mode, stated: Predicate) -> Iterator[Assumption]:
         )
     # Also where a later restart trained: the claim still rests on the solve before it.
     if facts.solved:
-        loss = facts.stages.loss if facts.stages else stated.training.loss
-        limits = ", the target norm, the limits of rows and clients" if loss == "SquaredL2" else ""
+        stage = facts.stages or stated.training
+        chosen = stage.ridge is not None and stage.ridge.l2_choices is not None
+        choices = ", those to choose from instead" if chosen else ""
+        limits = ", the target norm, the limits of rows and clients" if stage.loss == "SquaredL2" else ""
         yield _by(
-            f"the L2 term, the row norm{limits} and the solver's settings were fixed without these clients",
+            f"the L2 term{choices}, the row norm{limits} and the solver's settings were fixed without these clients",
             Source.DECLARED,
         )
+        if chosen:
+            yield _by(
+                "of the L2 terms to choose from that one was taken which suits the sums of those in the model best",
+                Source.CHECKED,
+            )
         yield _by(
             "the solver began anew, and saw sums over the rows of those who answered and nothing else", Source.CHECKED
         )
         if facts.keeps_sums:
-            yield _by("who sent sums anew, and when, was decided without the forgotten clients", Source.DECLARED)
+            yield _by(
+                "who sent sums, and when, was decided without the forgotten clients, and there was room for all",
+                Source.DECLARED,
+            )
     if mode is Mode.EXACT:
         yield _by("clients keep nothing of one line of training for another", Source.DECLARED)
     else:

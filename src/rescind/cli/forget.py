@@ -35,7 +35,7 @@ def forget(
     with open_existing(history) as opened:
         from rescind.certificates.keys import load_public_key
         from rescind.serving import ModelFile
-        from rescind.unattended import forget_unattended
+        from rescind.unattended import find_left_out, forget_unattended
 
         keys = cast("list[SSlibKey]", [load_public_key(path) for path in approver or ()])
         if save_to is not None and opened.run.facts.frozen:
@@ -46,6 +46,7 @@ def forget(
         here, known = opened.participants, opened.participants.all()
         labels = here.describe([[client] for client in known.values()])
         called = {name: label for name, (label,) in zip(known, labels, strict=True)}
+        back = [called[name] for name in find_left_out(opened)]
         with show_progress("forgetting"):
             served, waiting = forget_unattended(
                 opened,
@@ -64,6 +65,8 @@ def forget(
     words += [f"Request {number} waits: {why}." for number, why in waiting.items()]
     if not served and not waiting:
         words.append("No request is open.")
+    if back and not waiting:
+        words.append(f"Again in the model: {', '.join(back)}.")
     if missing:
         words.append(f"Not in the model: {', '.join(missing)}; the next run with them asks them for their sums.")
     if served:

@@ -325,6 +325,8 @@ class Facts:
             )
         if self.keeps_sums and not isinstance(self.head_loss, SquaredL2):
             raise ValueError("only a ridge head follows from sums that can be kept: leave out keeps_sums")
+        if isinstance(self.head_loss, SquaredL2) and self.head_loss.l2_choices and not self.keeps_sums:
+            raise ValueError("an L2 term is chosen from sums that are kept: leave out l2_choices, or keep the sums")
         # No certificate of such a run would ever verify.
         if (self.sample is None) is not (self.sampling is Sampling.EVERYBODY):
             raise ValueError(

@@ -143,9 +143,11 @@ class SquaredL2:
         target_norm: the largest norm of a target (Y), in the same way; 1 for classes.
         most_rows: the most rows of a client; who tells of more is rejected, whoever else takes part.
         most_clients: the most clients in one solution. Rows times clients decide how finely the sums are rounded.
+        l2_choices: L2 terms of which each solve takes the one with the least squared error on clients that are left
+            out in turn; ``l2`` where that cannot be told. Nothing: always ``l2``.
 
     Raises:
-        ValueError: one of them is not a finite number above 0, or one of the last two not a whole one.
+        ValueError: one of them is not a finite number above 0, or a limit not a whole one.
 
     Theory section 16.
     """
@@ -155,21 +157,33 @@ class SquaredL2:
     target_norm: float = 1.0
     most_rows: int = 2**16
     most_clients: int = 2**8
+    l2_choices: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("most_rows", "most_clients"):
             number = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 2**63:
                 raise ValueError(f"{name} is {number!r:.40}; it has to be a whole number from 1 to 2^63 - 1")
-        for name in ("l2", "row_norm", "target_norm"):
-            positive(name, getattr(self, name))
-            if getattr(self, name) > _LARGEST_NORM:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it has to be at most {_LARGEST_NORM:g}")
+        if not isinstance(self.l2_choices, tuple):
+            raise ValueError(f"l2_choices is {self.l2_choices!s:.40}; give a tuple of numbers")
+        named = [(name, getattr(self, name)) for name in ("l2", "row_norm", "target_norm")]
+        for name, number in [*named, *(("l2_choices", choice) for choice in self.l2_choices)]:
+            positive(name, number)
+            if number > _LARGEST_NORM:
+                raise ValueError(f"{name} is {number!r}; it has to be at most {_LARGEST_NORM:g}")
+        # As numpy makes them, for the most part.
+        object.__setattr__(self, "l2_choices", tuple(map(float, self.l2_choices)))
+
+    @property
+    def possible_l2(self) -> tuple[float, ...]:
+        """The L2 terms that a solve can take, from the smallest on."""
+        return tuple(sorted({self.l2, *self.l2_choices}))
 
     @property
     def curvature(self) -> Curvature:
-        """Return mu = lambda and beta = R^2 + 1 + lambda."""
-        return Curvature(self.l2, _up(self.row_norm * self.row_norm + 1 + self.l2))
+        """Return mu = lambda and beta = R^2 + 1 + lambda, of the smallest and the largest possible lambda."""
+        possible = self.possible_l2
+        return Curvature(possible[0], _up(self.row_norm * self.row_norm + 1 + possible[-1]))
 
     @property
     def gradient_bound(self) -> None:

@@ -9,7 +9,8 @@ would have come out had that client never been there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -35,6 +36,8 @@ _MARGIN = 1 + 2.0**-40
 _SLACK = 2.0**-30
 # The same for eigenvalues, of which a factorisation of some thousand columns rounds by up to 1e-9 itself, ...
 _EIGEN_SLACK = 2.0**-26
+# The norm of the inverse is at most so many times 1/l2: statement 16.9.
+_INVERSE = 2.2
 # ... and for what is divided by them: up to 10^4 columns round by less.
 _DIVIDED_SLACK = 2.0**-10
 
@@ -117,10 +120,11 @@ def check_ridge_loss(loss: SquaredL2) -> None:
     """
     fixed_point_bits(loss)
     least = 2 * _EIGEN_SLACK * (loss.row_norm**2 + 1)
-    if not loss.l2 >= least:
+    smallest = loss.possible_l2[0]
+    if not smallest >= least:
         raise ValueError(
-            f"l2 is {loss.l2!r}; for rows of norm {loss.row_norm:g} a ridge head needs at least {least:.2g}: below "
-            "that one client could leave it without a solution"
+            f"an L2 term is {smallest!r}; for rows of norm {loss.row_norm:g} a ridge head needs at least "
+            f"{least:.2g}: below that one client could leave it without a solution"
         )
 
 
@@ -228,16 +232,57 @@ def ridge_solution(sums: RidgeSums, l2: float) -> Floats:
     unit = 4.0**-sums.bits
     matrix = sums.matrix * unit / sums.rows
     matrix[np.diag_indices_from(matrix)] += l2
-    # Clients import this module, for every message, and never solve.
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1, "blas"):
+    with _one_thread():
         try:
             factor = scipy.linalg.cho_factor(matrix)
         except np.linalg.LinAlgError as error:
             raise ValueError("no rows have such sums: the features' matrix has a negative direction") from error
         solved = scipy.linalg.cho_solve(factor, sums.targets.astype(np.float64).T * unit / sums.rows)
     return np.ascontiguousarray(solved.T).reshape(-1)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute in one thread: more would add up in another order."""
+    # Clients import this module, for every message, and never solve.
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, "blas"):
+        yield
+
+
+def choose_l2(folds: Sequence[RidgeSums], loss: SquaredL2) -> float:
+    """Return the L2 term with the least squared error on clients that are left out in turn.
+
+    Args:
+        folds: the sums of some clients each; nobody is in two of them, and together they are A.
+        loss: the head's loss, with the L2 terms to choose from.
+
+    Returns:
+        lambda; the declared one if there is nothing to choose from, or nobody to leave out, or if all rows with some
+        output are in one fold, which the others can tell nothing about.
+
+    Theory section 16.
+    """
+    total = add_up_ridge(folds)
+    seen = sum(((part.targets != 0).any(axis=1).astype(np.int64) for part in folds), np.int64(0))
+    if total is None or not loss.l2_choices or len(folds) < 2 or np.any(seen == 1):
+        return loss.l2
+    errors = dict.fromkeys(sorted(loss.l2_choices), 0.0)
+    with _one_thread():
+        for fold in folds:
+            rest = replace(
+                total,
+                rows=total.rows - fold.rows,
+                features=total.features - fold.features,
+                targets=total.targets - fold.targets,
+            )
+            matrix, targets = fold.matrix, 2 * fold.targets.astype(np.float64)
+            for l2 in errors:
+                head = ridge_solution(rest, l2).reshape(targets.shape)
+                # But for the targets' own squares, which are the same for every L2 term.
+                errors[l2] += float(np.sum(head * (head @ matrix - targets)))
+    return min(errors, key=errors.__getitem__)
 
 
 def ridge_error(sums: RidgeSums, l2: float, theta: Floats) -> float:
@@ -259,7 +304,7 @@ def ridge_error(sums: RidgeSums, l2: float, theta: Floats) -> float:
     head, targets = theta.reshape(-1, width), sums.targets.astype(np.float64) * unit
     norm = np.linalg.norm
     rounded = (width + 8) * 2.0**-53 * (norm(head) * norm(matrix) + norm(targets))
-    return float(2 * (norm(head @ matrix - targets) + rounded) / l2 * _MARGIN)
+    return float(_INVERSE * (norm(head @ matrix - targets) + rounded) / l2)
 
 
 def check_ridge_sums(sums: RidgeSums, loss: SquaredL2, outputs: int, features: int) -> str | None:

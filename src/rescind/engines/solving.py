@@ -26,6 +26,7 @@ from rescind.core.solver import Solver, Solving, advance, begin, choose, solutio
 from rescind.core.sums import Sums, Wanted, flatten, head_shape, unflatten
 from rescind.engines.engine import Answers, Engine, RidgeEngine, SummingEngine
 from rescind.engines.training import Watch, ask_in_turn, check_exchange, ignore, show_rounds
+from rescind.errors import NoSumsError
 from rescind.history.recorder import Recorder
 from rescind.history.sums import KeptSums
 
@@ -44,7 +45,7 @@ def check_solvable(engine: Engine) -> None:
 
 
 def check_room(facts: Facts, names: Sequence[str]) -> None:
-    """Refuse more clients than a ridge head has room for.
+    """Refuse more clients than a ridge head has room for, where each of them is asked.
 
     Nobody is left out in their place: then who is in the model would depend on who else came.
     """
@@ -154,41 +155,73 @@ def _solve_ridge(
     """Solve a head with squared error: the first round of which there are any sums is the last."""
     facts, model, solved = engine.facts, recorder.model(), False
     loss = cast(SquaredL2, facts.head_loss)
+    # Where sums are kept each client is asked once: whether once more must not follow from who else answered.
+    most = recorder.model_id.round + 1 if facts.keeps_sums else solving.most_rounds
 
     def ended() -> bool:
-        return solved or recorder.model_id.round >= solving.most_rounds
+        return solved or recorder.model_id.round >= most
 
     recorder.record_end_by_data(solved=True)
     for model_id, names in ask_in_turn(recorder, present, ended, interrupted):
-        check_room(facts, names)
+        if not facts.keeps_sums:
+            check_room(facts, names)
         kept = recorder.sums.digests() if facts.keeps_sums else {}
         answers, sent = Answers.collect_ridge(()), dict[str, str]()
 
         def keep(name: str, sums: RidgeSums, sent: dict[str, str] = sent) -> None:
             sent[name] = recorder.sums.store(sums)
 
-        asked = find_asked(engine, recorder.sums, names)
-        if asking is not None and not kept.keys().isdisjoint(names):
-            asked = [name for name in asked if name in asking]
+        if asking is None or kept.keys().isdisjoint(names):
+            asking = names
+        asked = find_asked(engine, recorder.sums, [name for name in names if name in asking])
+        if facts.keeps_sums:
+            asked = _find_room(loss, [name for name in names if name in kept], asked)
+        renewed = recorder.sums.find_renewals()
         if asked:
             # What is kept outlives this line of training: it is asked for at a head that knows nobody.
-            shown = {**model, **find_head(engine.start(), facts)} if facts.keeps_sums else model
+            shown = {**model, **find_head(recorder.first_model(), facts)} if facts.keeps_sums else model
             answers = engine.ridge_sums(shown, model_id, asked, keep if facts.keeps_sums else None)
             check_exchange(engine, facts, answers, asked)
         if facts.keeps_sums:
             if sent:
-                recorder.keep_sums(sent, answers.labels)
+                recorder.keep_sums(sent, answers.labels, renewed)
             stay = [name for name in names if name in kept or name in sent]
             answers = answers.of_kept(recorder.sums.read(stay))
         told = model_id, len(answers.names), len(set(answers.names).difference(sent))
         _LOG.info("rescind: %s follows from the sums of %d clients, %d of them kept", *told)
         _check_rows(answers)
         if answers.ridge is not None:
-            solved, theta = True, ridge_solution(answers.ridge, loss.l2)
+            l2 = recorder.sums.choose_l2(answers.names, loss)
+            if loss.l2_choices:
+                _LOG.info(
+                    "rescind: of %s the L2 term %g suits those who were left out in turn best", loss.possible_l2, l2
+                )
+            solved, theta = True, ridge_solution(answers.ridge, l2)
             model = {**model, **unflatten(theta, find_head(model, facts))}
         _record(recorder, answers, model, None)
         watch(model_id, model)
+    if facts.keeps_sums and not solved and not interrupted():
+        raise NoSumsError(
+            "nothing that clients sent could be used, and nobody's sums are kept: the SuperNodes' logs say more. The "
+            "next run asks again"
+        )
     _end(recorder, solving, solved)
+
+
+def _find_room(loss: SquaredL2, kept: Sequence[str], asked: Sequence[str]) -> list[str]:
+    """Return those for whom there is room beside the clients whose sums are kept, and say how many there is none for.
+
+    They do not end the run: one who comes under many names would end everybody's.
+    """
+    room = loss.most_clients - len(set(kept).difference(asked))
+    if len(asked) > room:
+        told = len(asked) - room, loss.most_clients
+        _LOG.warning(
+            "rescind: %d clients are not asked: the sums have room for %d. Begin a new history with a larger "
+            "most_clients of SquaredL2; who left while there was no room may have kept somebody out",
+            *told,
+        )
+    return sorted(asked)[:room]
 
 
 def find_asked(engine: Engine, sums: KeptSums, names: Sequence[str]) -> list[str]:

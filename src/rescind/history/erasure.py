@@ -23,6 +23,7 @@ from rescind.history.events import (
     ErasureFinished,
     RepliesRejected,
     StretchKept,
+    SumsKept,
     write_body,
 )
 from rescind.history.journal import Journal
@@ -48,6 +49,7 @@ _NOISED_OUTPUT_STAYS = (
 _UNPROVEN_STAYS = ("whatever the newest model holds of the client: nothing that was done to it bounds that",)
 _ANCHOR_STAYS = ("the pseudonym, in the list of those who may train, or trained, a network's body",)
 _REJECTED_STAYS = ("the pseudonym, in notes of replies that were not used, with round and reason",)
+_SUMS_STAYS = ("the pseudonym, in the entries about its sums, with digests of them under a key that is gone",)
 _NOISED_STAYS = (
     "how often the clients took part before the restart, squared and summed: what the rounds' noise has to hide",
 )
@@ -107,6 +109,7 @@ def plan_erasure(journal: Journal, level: ErasureLevel) -> ErasurePlan:
         stays=(_UNPROVEN_STAYS if unproven else ())
         + (_ANCHOR_STAYS if clients & timeline.anchors else ())
         + (_REJECTED_STAYS if _has_rejections(timeline, clients) else ())
+        + (_SUMS_STAYS if _has_sums(timeline, clients) else ())
         + (_NOISED_STAYS if noised_rounds else ())
         + (_PURGE_STAYS if stretch else output_stays if on_path else ())
         + (_RECORDS_STAYS if clients & timeline.returning else ())
@@ -117,6 +120,11 @@ def plan_erasure(journal: Journal, level: ErasureLevel) -> ErasurePlan:
 def _has_rejections(timeline: Timeline, clients: frozenset[int]) -> bool:
     """Return whether the journal notes a reply of these clients that was not used."""
     return any(client in clients for _, event in timeline.of(RepliesRejected) for client, _ in event.rejected)
+
+
+def _has_sums(timeline: Timeline, clients: frozenset[int]) -> bool:
+    """Return whether the journal notes sums that these clients sent."""
+    return any(client in clients for _, event in timeline.of(SumsKept) for client, _ in event.sums)
 
 
 class Eraser:

@@ -127,17 +127,25 @@ class Recorder:
         event = BodyTrained(self._newest.branch, self._newest.round, tuple(sorted(joined - timeline.forgotten)))
         self._journal.record(event)
         self._body = event.model_id
-        # What was summed over the features of another body is of no use any more.
-        stale = find_other_bodies(self._journal.read(), self._newest)
-        self._ledger.erase_objects(sorted_group(stale))
-        self._eraser.sweep()
+        self._drop_other_bodies()
 
-    def keep_sums(self, digests: Mapping[str, str], labels: Mapping[str, str]) -> None:
+    def _drop_other_bodies(self) -> None:
+        """Delete what was summed over the features of another body: it is of no use any more."""
+        stale = find_other_bodies(self._journal.read(), self._newest) & self._ledger.objects().keys()
+        if stale and self._body is not None:
+            self._ledger.erase_objects(sorted_group(stale))
+            self._eraser.sweep()
+
+    def keep_sums(
+        self, digests: Mapping[str, str], labels: Mapping[str, str], renewed: Mapping[int, int] | None = None
+    ) -> None:
         """Keep the sums that clients sent for the round to come, in the place of those that they sent before.
 
         Args:
             digests: what ``sums.store`` returned of each, by name.
             labels: what people call the clients, where that is not their name.
+            renewed: what ``sums.find_renewals`` said when they were asked; whoever was to send them once more since
+                then still is. None means that nobody was.
         """
         self._check_usable()
         clients = self._introduce(list(digests), labels).tolist()
@@ -145,6 +153,9 @@ class Recorder:
         kept = dict(zip(clients, digests.values(), strict=True))
         self._ledger.keep_objects(kept, self._following(), self._journal.now())
         self.sums.delete_all_but(self.sums.files(), before)
+        now = self.sums.find_renewals() if renewed is not None else {}
+        if again := [client for client in clients if now.get(client, 0) > (renewed or {}).get(client, 0)]:
+            self.sums.ask_again(again)
 
     def name_anchors(self, names: Sequence[str], labels: Mapping[str, str]) -> None:
         """Record who may train the body, as far as that is new; nobody else's reply is recorded there."""
@@ -161,6 +172,10 @@ class Recorder:
         clients = [name for name in names if name in known]
         joined = self._bounds.tracker.knows(np.array([known[name] for name in clients], dtype=np.int64))
         return [name for name, is_known in zip(clients, joined.tolist(), strict=True) if is_known]
+
+    def first_model(self) -> dict[str, Tensor]:
+        """Load theta_0^0, which knows nobody."""
+        return self._models.load(self._kept[ModelId(0, 0)])
 
     def model(self) -> dict[str, Tensor]:
         """Load the newest model: training goes on from it."""
@@ -511,6 +526,7 @@ class Recorder:
         self._labels, self._introduced = {}, {}
         told = [event.digest for _, event in timeline.of(SettingsTold)]
         self._settings = told[-1] if told else ""
+        self._drop_other_bodies()
         self._keep_bounds(_ROUNDS_REPLAYED)
         self._usable = True
 

@@ -7,6 +7,7 @@ to the body whose features they are made of.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from rescind.checkpoints.store import CheckpointStore
 from rescind.core.edges import ModelId, sorted_group
 from rescind.core.facts import find_head
 from rescind.core.regularity import SquaredL2
-from rescind.core.ridge import RidgeSums, add_up_ridge, ridge_error, ridge_solution
+from rescind.core.ridge import RidgeSums, add_up_ridge, choose_l2, ridge_error, ridge_solution
 from rescind.core.sums import flatten, unflatten
 from rescind.errors import (
     BrokenHistoryError,
@@ -33,8 +34,10 @@ from rescind.history.journal import Journal
 from rescind.history.lineage import find_body
 from rescind.history.subtotals import Subtotals, find_files, grow_tree, pack, unpack
 from rescind.history.timeline import Timeline, newest_model
-from rescind.ledger.contract import ROUND, SUBTOTALS, Ledger
+from rescind.ledger.contract import FOLDS, ROUND, SUBTOTALS, Ledger
 from rescind.ledger.records import Span
+
+_FOLDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,10 @@ class KeptSums:
         awaited = self._journal.timeline.derive(_find_awaited)
         return frozenset(self._ledger.names(sorted_group(awaited)).values()) if awaited else frozenset()
 
+    def find_renewals(self) -> dict[int, int]:
+        """Return how often each client was to send its sums again, by pseudonym; whoever never was is not in it."""
+        return self._journal.timeline.derive(_count_renewals)
+
     def solve_again(self, model_id: ModelId, models: CheckpointStore) -> SolvedAgain | str:
         """Solve a model's head once more, from the sums of exactly those whom its round names.
 
@@ -131,15 +138,19 @@ class KeptSums:
         if gone:
             return f"of its {len(clients)} clients the sums of {len(gone)} were erased, or sent anew, since"
         loss, model = facts.head_loss, models.load(kept[model_id])
+        names = self._ledger.names(sorted_group(clients))
+        if isinstance(loss, SquaredL2) and loss.l2_choices and len(names) < len(clients):
+            return "some of its clients have no names any more, which decide by whose rows the L2 term was chosen"
         total = add_up_ridge(unpack(self._store.load(objects[client])) for client in clients)
         if total is None or not isinstance(loss, SquaredL2):
             return "nobody's sums are in it"
+        try:
+            l2 = self.choose_l2(names.values(), loss)
+        except MissingSecretError:
+            return "the secret is not at hand, which decides by whose rows the L2 term was chosen"
         head = find_head(model, facts)
-        theta, again = flatten(head), ridge_solution(total, loss.l2)
-        apart, error = (
-            float(np.linalg.norm(flatten(unflatten(again, head)) - theta)),
-            ridge_error(total, loss.l2, again),
-        )
+        theta, again = flatten(head), ridge_solution(total, l2)
+        apart, error = float(np.linalg.norm(flatten(unflatten(again, head)) - theta)), ridge_error(total, l2, again)
         # Another machine's solver may be as far off, on the other side, and round to another number.
         rounding = float(np.finfo(next(iter(head.values())).dtype).eps * np.linalg.norm(again))
         if not apart <= 2 * error + rounding:
@@ -186,6 +197,34 @@ class KeptSums:
         for rows, sums in self._subtotals.read(tree, named, awaited, read_one):
             yield {named[client]: count for client, count in rows.items()}, sums
 
+    def choose_l2(self, names: Collection[str], loss: SquaredL2) -> float:
+        """Choose the L2 term by the sums of clients, of whom a fifth is left out in turn.
+
+        Who is in which fifth follows from its name and the secret, whoever else there is.
+
+        Args:
+            names: whose sums; they are kept.
+            loss: the head's loss.
+
+        Returns:
+            lambda; the declared one, without reading anything, if there is nothing to choose from.
+
+        Raises:
+            HistoryError: sums cannot be read.
+            MissingSecretError: the secret is not at hand.
+        """
+        if not loss.l2_choices:
+            return loss.l2
+        totals = (add_up_ridge(sums for _, sums in self.read(fold)) for fold in self._part(names))
+        return choose_l2([total for total in totals if total is not None], loss)
+
+    def _part(self, names: Collection[str]) -> list[list[str]]:
+        """Return which of the clients are left out together."""
+        secret, folds = self._ledger.outside_secret(FOLDS), [list[str]() for _ in range(_FOLDS)]
+        for name in names:
+            folds[int.from_bytes(hmac.digest(secret, name.encode(), "sha256")) % _FOLDS].append(name)
+        return folds
+
     def files(self) -> set[str]:
         """Return the names of the files that the sums may be in, alone or added up."""
         return find_files(self._ledger.objects())
@@ -226,6 +265,14 @@ def find_other_bodies(timeline: Timeline, newest: ModelId) -> frozenset[int]:
 def _find_sent(timeline: Timeline) -> dict[int, tuple[str, ModelId]]:
     """Return the last commitment to each client's sums, and for which model they came."""
     return {client: (leaf, event.model_id) for _, event in timeline.of(SumsKept) for client, leaf in event.sums}
+
+
+def _count_renewals(timeline: Timeline) -> dict[int, int]:
+    counts = dict[int, int]()
+    for _, event in timeline.of(SumsAsked):
+        for client in event.clients:
+            counts[client] = counts.get(client, 0) + 1
+    return counts
 
 
 def _find_awaited(timeline: Timeline) -> frozenset[int]:

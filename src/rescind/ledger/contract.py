@@ -1035,8 +1035,9 @@ def check_round(round_: RoundRecord, last_round: int, keys: Mapping[int, bytes])
 
 
 # What a returning client is recognised by, what stamps entries, what seals what is derived, and sums that are added
-# up, and what shows that a secret is the right one.
-RETURNING, STAMPS, BOUNDS, SUBTOTALS, CHECK = "returning clients", "stamps", "bounds", "subtotals", "check"
+# up, what clients are parted by, and what shows that a secret is the right one.
+RETURNING, STAMPS, BOUNDS, SUBTOTALS = "returning clients", "stamps", "bounds", "subtotals"
+FOLDS, CHECK = "folds", "check"
 
 
 def _encodable(name: str) -> bool:

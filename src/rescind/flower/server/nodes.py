@@ -133,8 +133,7 @@ class Nodes:
             everybody = self._members()
             members = self._admit(everybody)
             members = {name: members[name] for name in sorted(members.keys() - self._hear(members))}
-            # Who has sent its sums need not be there.
-            self.ready = len(self._stay([*dict.fromkeys((*members, *self._history.sums.digests()))]))
+            self.ready = len(self._stay(list(members)))
             return self._compare(members, nobody=not everybody)
 
         self._wait(look)
