@@ -5,6 +5,9 @@ drawn at random: fields, types, sizes, markup, numbers, counts, told distances, 
 
 In solves up to three of nine lie as far as they are believed, to hold them up. ``solve_growth`` is the most rounds
 that a solve took, relative to the same one among honest clients.
+
+A ridge head follows from sums that are kept. Once the hostile have left, it has to have the bits of one that never
+had them: ``sums_apart`` counts those that have not.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, 
 import rescind.flower
 from benchmarks._liars import Liar, Lie, every_lie
 from benchmarks._measure import finish, parser, progress
-from rescind import Curvature, DeclaredLoss, History, LocalTraining, NetworkLoss
+from rescind import Curvature, DeclaredLoss, History, LocalTraining, NetworkLoss, SquaredL2
+from rescind.checkpoints.tensors import digest
 from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.sensitivity import client_sensitivities
@@ -38,6 +42,7 @@ from rescind.ledger.records import Span
 from rescind.methods import Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+from rescind.unattended import forget_unattended
 
 ROUNDS, AFTERWARDS, ATTACKERS, HONEST = 20, 3, 8, 12
 # How large an answer to a solver may be: with the Hessian, with the features' curvature, with neither.
@@ -49,6 +54,7 @@ HEAD32 = replace(TRAINING, precision="float32")
 # What the clients' own code executes is the head's training all the same.
 DECLARED = replace(TRAINING, loss=DeclaredLoss(Curvature(0.02, 1.02), gradient_bound=2.0))
 NETWORK = LocalTraining(TRAINING.steps, TRAINING.learning_rate, NetworkLoss(), precision="float32")
+RIDGE = LocalTraining.solved(SquaredL2(l2=0.01, row_norm=1.0))
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {"training": HEAD32},
     "masked": {"training": HEAD32, "masked": True},
@@ -346,6 +352,21 @@ TRAINING_ATTACKS: tuple[Attack, ...] = (
         failed,
     ),
 )
+
+
+def sent_integers(rng: np.random.Generator, reply: Message, _: Message) -> None:
+    """Send sums that no rows have, in one place or everywhere, or of another type or shape."""
+    arrays = arrays_of(reply)
+    name = str(rng.choice(list(arrays)))
+    tensor = arrays[name].numpy().copy()
+    place = slice(None) if rng.random() < 0.3 else rng.integers(tensor.size)
+    values = (0, 1, -1, 2**31, 2**62, 2**63 - 1, -(2**63), int(tensor.reshape(-1)[0]), -int(tensor.reshape(-1)[-1]))
+    tensor.reshape(-1)[place] = values[rng.integers(len(values))]
+    others = tensor.astype(str(rng.choice(["<i4", "<f8", "<u8", ">i8"]))), tensor.T, tensor.reshape(-1), tensor[:-1]
+    arrays[name] = Array(tensor if rng.random() < 0.6 else np.ascontiguousarray(others[rng.integers(len(others))]))
+
+
+SUMS_ATTACKS: tuple[Attack, ...] = (sent_integers, sent_integers, sent_records, sent_metrics, failed)
 # These leave the tensors alone, which is what a server of masked updates cannot check.
 QUIET_ATTACKS: tuple[Attack, ...] = (sent_records, sent_metrics, sent_metrics, failed)
 
@@ -488,6 +509,27 @@ def solve_with_liars(at: int, seed: int) -> tuple[float, Outcome, int]:
     return rounds / honest_rounds(most_bytes), seen, lies
 
 
+def kept(on: Hostile) -> tuple[str, Outcome]:
+    """Solve a head from kept sums, forget an honest client and then the hostile, and return the head's digest."""
+    honest = [name for name in on.names if name not in on.attackers]
+    with History.in_memory() as history:
+        recorded = strategy("network", history, training=RIDGE, seed=None)
+        try:
+            rescind.flower.run(recorded, on, initial("declared"))
+            clients, known = history.participants.find(honest), history.participants.all()
+            gone = [honest[0], *(name for name, client in known.items() if client not in clients)]
+            for name in gone:
+                history.requests.ask([name], Budget(8.0, 1e-3))
+            forget_unattended(history)
+            unserved = len(gone) - len(history.outcomes()) + len(history.integrity.verify())
+        except Exception as error:
+            return "", Outcome(repr(error), 1, 0, {}, {})
+        noted = [event.rejected for _, event in history.timeline.of(RepliesRejected)]
+        made = digest(history.model(history.newest))
+    rejected = sum(client in clients for round_ in noted for client, _ in round_)
+    return made, Outcome("", unserved, rejected, {}, {})
+
+
 @lru_cache
 def honest_rounds(most_bytes: int) -> int:
     """Return the rounds that a solve takes among honest clients."""
@@ -503,7 +545,10 @@ def main() -> None:
     wanted, rounds = (800, 4) if chosen.quick else (20_000, ROUNDS)
     calm = {kind: outcome(Hostile(several(()), several(()), active=False), kind, rounds) for kind in BOUNDED}
     growth = dict.fromkeys(BOUNDED, 0.0)
-    counted = ("replies", "runs", "runs_ended", "unserved", "honest_rejected", "beyond_limit", "solves", "lies")
+    counted = (
+        *("replies", "runs", "runs_ended", "unserved", "honest_rejected", "beyond_limit", "solves", "lies"),
+        *("sums_runs", "sums_replies", "sums_apart"),
+    )
     figures = dict.fromkeys(counted, 0)
 
     def hostile_runs() -> Iterator[int]:
@@ -541,6 +586,19 @@ def main() -> None:
         figures["honest_rejected"] += seen.honest_rejected
         if seen.ended or seen.honest_rejected or seen.unserved:
             print(f"solve {figures['solves']}: {seen.ended or seen}", file=sys.stderr)
+    never, _ = kept(Hostile(honest_attack, honest_attack, attackers=(), names=NAMES[:HONEST], loses=False))
+    for at in progress(range(20 if chosen.quick else 150), "sums that are kept"):
+        rng = np.random.default_rng([chosen.seed, 1, at])
+        on = Hostile(several(SUMS_ATTACKS), several((told_distance,)), rng, authenticated=bool(at % 2))
+        made, seen = kept(on)
+        if seen.ended or seen.honest_rejected or seen.unserved or made != never:
+            print(f"sums {at}: {seen.ended or seen}", file=sys.stderr)
+        figures["sums_runs"] += 1
+        figures["sums_replies"] += on.replies
+        figures["sums_apart"] += made != never
+        figures["runs_ended"] += bool(seen.ended)
+        figures["unserved"] += seen.unserved
+        figures["honest_rejected"] += seen.honest_rejected
     finish({**figures, "worst_growth": max(growth.values()), "growth": growth, "solve_growth": slowest})
 
 

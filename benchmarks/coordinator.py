@@ -3,6 +3,10 @@
 The client is ``rescind.flower.train_head`` on 303 rows of 13 features. The coordinator sends up to 1,000 messages of
 its choice in a run. A row counts as known if a guess is off by less than 1e-3 of its length. Every attack is tried
 without limits first, where it has to succeed.
+
+The sums for a ridge head are one answer, whatever is sent. ``ridge_sums`` is the share of rows that are means of a
+class or directions of the features' sum; ``ridge_single`` that of rows that are alone in their class, and
+``ridge_difference`` that of rows that left, by the sums from before and from after.
 """
 
 from __future__ import annotations
@@ -21,11 +25,11 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import rescind.flower
 from benchmarks._measure import finish, parser, progress
-from rescind import LocalTraining, LogisticL2
+from rescind import LocalTraining, LogisticL2, SquaredL2
 from rescind.core.arrays import Floats
 from rescind.core.edges import ModelId
 from rescind.core.sums import Wanted
-from rescind.engines.heads import clip_rows
+from rescind.engines.heads import clip_rows, sum_ridge
 from rescind.engines.seeds import choose_batches
 from rescind.flower import Limits
 from rescind.flower.wire import SUMS, Instructions, seal, tell_password
@@ -238,6 +242,29 @@ def normal_equations(models: Floats, rows: Floats, rest: Floats) -> tuple[Floats
     return matrix.reshape(count * width, -1), slope
 
 
+def read_sums(hospital: Hospital) -> dict[str, float]:
+    """Return the shares of rows that stand in the sums for a ridge head, as they are."""
+    loss, rows, few = SquaredL2(l2=0.01, row_norm=UNCLIPPED), hospital.features, 20
+
+    def told(chosen: Floats, labels: Floats) -> tuple[Floats, Floats]:
+        sums = sum_ridge(chosen, np.eye(few + 2)[labels], loss)
+        return sums.matrix * 4.0**-sums.bits, sums.targets * 4.0**-sums.bits
+
+    matrix, targets = told(rows, hospital.labels)
+    directions = np.linalg.eigh(matrix)[1].T
+    means = [line[:-1] / line[-1] for line in (*targets[:2], *directions, matrix[-1])]
+    # The first rows have a class each of their own.
+    alone = np.where(np.arange(len(rows)) < few, np.arange(len(rows)) + 2, hospital.labels)
+    single = [line[:-1] for line in told(rows, alone)[1][2:]]
+    gone = [(matrix - told(np.delete(rows, at, 0), np.delete(hospital.labels, at))[0])[-1, :-1] for at in range(few)]
+    share = len(rows) / few
+    return {
+        "ridge_sums": hospital.known(means),
+        "ridge_single": hospital.known(single) * share,
+        "ridge_difference": hospital.known(gone) * share,
+    }
+
+
 def main() -> None:
     """Try every attack without limits, with the default ones, and with a limit on the numbers that are told."""
     options = parser(__doc__).parse_args()
@@ -257,7 +284,7 @@ def main() -> None:
     rows, messages, reach = (50, 165, 4.0) if options.quick else (ROWS, MESSAGES, 18.0)
     for kind, limits in (("default", Limits()), ("share", Limits(share=1.0))):
         shares[f"computed_{kind}"] = compute(Hospital(limits, rows, messages), (1, 2, 3, 4), reach)
-    finish(cast(dict[str, object], {"rows": rows} | shares))
+    finish(cast(dict[str, object], {"rows": rows} | shares | read_sums(Hospital(NONE))))
 
 
 if __name__ == "__main__":

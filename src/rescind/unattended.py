@@ -93,6 +93,8 @@ def forget_unattended(
     run, begun = history.run, [asked for asked in find_unfinished(history) if asked.branch is not None]
     if not run.facts.keeps_sums:
         raise AskedClientError(f"no sums of clients are kept here: {_NEXT_RUN}")
+    if not run.facts.secret_noise:
+        raise AskedClientError(f"this federation's noise is made from a seed, which is not here: {_NEXT_RUN}")
     for asked in begun:
         if reason := _find_need(history, asked):
             raise AskedClientError(f"request {asked.number} is being served, and {reason}")

@@ -16,7 +16,7 @@ from rescind import History
 from rescind.cli import app as commands
 from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope
-from rescind.errors import NoSumsError
+from rescind.errors import AskedClientError, NoSumsError
 from rescind.flower import StopServing
 from rescind.history.timeline import FiledRequest
 from rescind.serving import ModelFile
@@ -162,6 +162,22 @@ def test_a_run_without_end_goes_on_if_too_few_are_there() -> None:
     with History.in_memory() as history:
         serve_days(history, clinics, ["clinic-0", "clinic-1"], [lambda _: None, go, lambda _: None], least=2)
         assert in_model(history) == {"clinic-0"}
+
+
+def test_a_run_for_which_too_few_are_there_says_how_to_forget_without_them() -> None:
+    clinics = Clinics()
+    with History.in_memory() as history:
+        clinics.start(history, "clinic-0", "clinic-1")
+        with pytest.raises(TimeoutError, match="nobody has to be there: rescind forget HISTORY"):
+            clinics.start(history, "clinic-0", least=2)
+
+
+def test_noise_from_a_seed_is_not_made_without_it() -> None:
+    with History.in_memory() as history:
+        Clinics().start(history, "clinic-0", LEAVER, seed=b"for tests of clinics")
+        history.requests.ask([LEAVER], BUDGET)
+        with pytest.raises(AskedClientError, match="made from a seed"):
+            forget_unattended(history)
 
 
 def test_what_is_wanted_while_a_client_answers_is_not_taken_for_answered() -> None:

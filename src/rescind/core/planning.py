@@ -31,6 +31,9 @@ _NOT_EXACT = (
     "kept whatever the data are"
 )
 
+# Of a solver's step, for instance, nothing is known.
+_UNKNOWN = NO_BOUND / 1e10
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -283,6 +286,9 @@ def _needed(node: Node, position: int, owed: list[_Debt]) -> float:
     bounds = [(float(debt.sensitivities[position]), debt.request) for debt in owed if debt.at(node)]
     if not all(math.isfinite(bound) for bound, _ in bounds):
         return math.inf
+    # What a promise asks for takes a second to compute, the first time.
+    if (longest := max((bound for bound, _ in bounds), default=0.0)) >= _UNKNOWN:
+        return longest
     return max((smallest_sigma(bound, request.mu) for bound, request in bounds), default=0.0)
 
 
@@ -321,8 +327,7 @@ def _too_much(needed: float, largest: float, hidden: Sequence[Request]) -> str:
     """Say why no noise is large enough."""
     if any(request.scope is PrivacyScope.RECORDS for request in hidden):
         return "no noise hides rows of a client that stays"
-    # Of a solver's step, for instance, nothing is known.
-    if needed >= NO_BOUND / 1e10:
+    if needed >= _UNKNOWN:
         return "no bound is known there"
     return f"it would take noise of {needed:.3g}, above the largest that the grid allows, {largest:g}"
 
