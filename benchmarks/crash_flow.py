@@ -81,8 +81,9 @@ def forget_all(history: History) -> None:
     for method, groups, level in STEPS:
         if not history.timeline.requests:
             revocable.train(TRAINED)
-            names = history.ledger.identities()
-            keep_objects(history, {name: {"own": np.full(4, number)} for name, number in names.items()})
+            if not history.ledger.objects():
+                names = history.ledger.identities()
+                keep_objects(history, {name: {"own": np.full(4, number)} for name, number in names.items()})
         for group in groups:
             asked += 1
             if len(history.timeline.requests) < asked:
@@ -108,7 +109,12 @@ def snapshot(location: Location) -> dict[str, object]:
     """Return all that a finished history holds, without what salts decide."""
     with location.open() as history:
         ledger = history.ledger
-        salted = {"remains": ["digest"], "erased": ["roots", "suppressed"], "request": ["forgotten"]}
+        salted = {
+            "remains": ["digest"],
+            "erased": ["roots", "suppressed"],
+            "request": ["forgotten"],
+            "sums": ["sums"],
+        }
         # Where the run was opened again the entries may say so.
         salted["round"] = ["resumed"]
         spans = [Span(number, 1, 2**31 - 1) for number in history.timeline.branches]

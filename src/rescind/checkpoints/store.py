@@ -63,7 +63,7 @@ class CheckpointStore(ABC):
         hasher = hashlib.sha256()
         try:
             with self._open(digest + SUFFIX) as file:
-                yield from read(file, hasher.update)
+                yield from read(file) if named else read(file, hasher.update)
         except FileNotFoundError as error:
             raise MissingCheckpointError(f"checkpoint {digest} is not in {self.address}") from error
         except DamagedCheckpointError as error:
