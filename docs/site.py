@@ -30,7 +30,7 @@ MOVED = {
 FIGURES = ROOT / "experiments" / "figures"
 # As a reader would want them: first what is ours, then the paper's.
 ORDER = (
-    *("map", "hospitals", "noise", "storage", "methods", "frozen", "late"),
+    *("pretrained", "map", "hospitals", "noise", "storage", "methods", "frozen", "late"),
     *("sequential", "watermark", "limited", "sigma", "classes", "distances"),
     *(
         "networks",

@@ -206,7 +206,7 @@ def test_the_model_is_the_one_without_whoever_left(script: list[Event]) -> None:
 
 
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(script=st.lists(EVENTS, max_size=12).map(lambda events: [*CONNECT, ("run", ""), *events]))
 @example(script=LATE)

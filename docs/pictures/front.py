@@ -46,7 +46,15 @@ def cases() -> list[Case]:
     trained = [row for row in staged.measured(rows("staged")) if row["dataset"] == "cifar10"]
     anchored = [row for row in trained if staged.way(row) == "20 anchors, softmax head"]
     late = [row for row in rows("late") if row["method"] == "exact" and row["leaving"] == 1]
+    published = [row for row in rows("pretrained") if (row["dataset"], row["clients"]) == ("cifar10", 100)]
     return [
+        Case(
+            "a head on a published network: one of 100 clients, by kept sums",
+            middle(among(published, method="ridge"), "forget_rounds"),
+            middle(among(published, method="fedavg"), "forget_rounds"),
+            "exact",
+            "pretrained",
+        ),
         Case(
             "a network trained in two stages: one of those who train its last layer only",
             middle(anchored, "one_rounds"),
@@ -104,7 +112,7 @@ def table(found: Sequence[Case]) -> str:
 
 def draw(found: Sequence[Case]) -> Figure:
     """Draw both numbers of rounds on one line for each case."""
-    figure = Figure(figsize=(9.2, 3.3), layout="constrained")
+    figure = Figure(figsize=(9.2, 3.6), layout="constrained")
     axes = figure.subplots()
     for at, case in enumerate(found):
         axes.plot([case.rounds, case.again], [at, at], color=INK, linewidth=1, zorder=1)
@@ -116,12 +124,13 @@ def draw(found: Sequence[Case]) -> Figure:
         axes.annotate(f"{case.again:.0f}", (case.again, at), (9, -4), textcoords="offset points", color=INK)
         words = f"{case.rounds:.0f}" + ("" if case.rounds < 0.9 * case.again else ", nothing gained")
         axes.annotate(words, (case.rounds, at), (-9, -4), textcoords="offset points", ha="right", color=INK)
-    axes.set_xscale("log")
-    axes.set_xlim(1, 1300)
-    axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
+    # Logarithmic from 1 on; none at all is to the left of it.
+    axes.set_xscale("symlog", linthresh=1, linscale=0.4)
+    axes.set_xlim(-0.6, 1300)
+    axes.set_xticks([0, 1, 10, 100, 1000], ["0", "1", "10", "100", "1,000"])
     axes.set_yticks(places, [case.who for case in found])
     axes.set_ylim(len(found) - 0.5, -0.5)
-    axes.legend(frameon=False, labelcolor=INK, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    axes.legend(frameon=False, labelcolor=INK, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
     return figure
 
 

@@ -28,7 +28,7 @@ def features_of(images: sets.Pixels, dataset: str, kind: str, columns: int) -> A
     """Return what a model sees of images (N, H, W, C).
 
     ``pixels``: rows of numbers in [0, 1]; ``images``: (N, C, H, W) in [-2, 2], for networks; ``transferred``: what a
-    network says that was trained on another set; else so many features.
+    network says that was trained on another set; ``pretrained``: what a published one says; else so many features.
     """
     if kind == "pixels":
         return images.reshape(len(images), -1) / 255
@@ -36,6 +36,11 @@ def features_of(images: sets.Pixels, dataset: str, kind: str, columns: int) -> A
         return features.for_networks(images)
     if kind == "transferred":
         return transferred(images, dataset)
+    if kind == "pretrained":
+        # Few runs need the packages.
+        from experiments.data.pretrained import pretrained
+
+        return pretrained(images)
     return EXTRACTORS[kind](images, columns)
 
 
