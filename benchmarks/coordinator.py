@@ -22,6 +22,7 @@ import numpy as np
 import scipy
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
+from numpy.typing import NDArray
 
 import rescind.flower
 from benchmarks._measure import finish, parser, progress
@@ -246,9 +247,9 @@ def read_sums(hospital: Hospital) -> dict[str, float]:
     """Return the shares of rows that stand in the sums for a ridge head, as they are."""
     loss, rows, few = SquaredL2(l2=0.01, row_norm=UNCLIPPED), hospital.features, 20
 
-    def told(chosen: Floats, labels: Floats) -> tuple[Floats, Floats]:
+    def told(chosen: Floats, labels: NDArray[np.int64]) -> tuple[Floats, Floats]:
         sums = sum_ridge(chosen, np.eye(few + 2)[labels], loss)
-        return sums.matrix * 4.0**-sums.bits, sums.targets * 4.0**-sums.bits
+        return sums.matrix * 4.0**-sums.bits, sums.targets.astype(np.float64) * 4.0**-sums.bits
 
     matrix, targets = told(rows, hospital.labels)
     directions = np.linalg.eigh(matrix)[1].T
