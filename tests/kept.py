@@ -68,7 +68,7 @@ class Clinics:
         kind = options["training"].precision
         weight, bias = np.zeros((CLASSES, FEATURES), kind), np.zeros(CLASSES, kind)
         arrays = ArrayRecord({"weight": Array(weight), "bias": Array(bias)})
-        run(wrap(mean, history, **options), grid, arrays, timeout=2.0, save_to=save_to)
+        run(wrap(mean, history, **options), grid, arrays, timeout=0.5, save_to=save_to)
         return sorted(self.asked)
 
 
