@@ -410,10 +410,8 @@ def _contradictions(statement: Statement) -> Iterator[str]:
         yield f"the mode {mode.value} and its guarantee do not go together"
     if (predicate.solving is not None or predicate.facts.solved) and not _can_be_solved(predicate):
         yield "it says that the head was solved, and the stated training and facts are of none that can be"
-    if predicate.facts.keeps_sums:
-        loss = predicate.facts.stages.loss if predicate.facts.stages else predicate.training.loss
-        if loss != "SquaredL2":
-            yield "it says that clients' sums are kept, and the stated head does not follow from sums"
+    if predicate.facts.keeps_sums and (predicate.facts.stages or predicate.training).loss != "SquaredL2":
+        yield "it says that clients' sums are kept, and the stated head does not follow from sums"
     yield from _wrong_noise(predicate, mode)
     yield from _wrong_training(predicate, mode)
     yield from _wrong_guarantee(predicate)

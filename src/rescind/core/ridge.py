@@ -36,10 +36,10 @@ _MARGIN = 1 + 2.0**-40
 _SLACK = 2.0**-30
 # The same for eigenvalues, of which a factorisation of some thousand columns rounds by up to 1e-9 itself, ...
 _EIGEN_SLACK = 2.0**-26
-# The norm of the inverse is at most so many times 1/l2: statement 16.9.
-_INVERSE = 2.2
 # ... and for what is divided by them: up to 10^4 columns round by less.
 _DIVIDED_SLACK = 2.0**-10
+# The norm of the inverse is at most so many times 1/l2: statement 16.9.
+_INVERSE = 2.2
 
 
 @dataclass(frozen=True, slots=True, eq=False)

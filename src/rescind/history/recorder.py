@@ -131,8 +131,9 @@ class Recorder:
 
     def _drop_other_bodies(self) -> None:
         """Delete what was summed over the features of another body: it is of no use any more."""
-        stale = find_other_bodies(self._journal.read(), self._newest) & self._ledger.objects().keys()
-        if stale and self._body is not None:
+        if self._body is None:
+            return
+        if stale := find_other_bodies(self._journal.read(), self._newest) & self._ledger.objects().keys():
             self._ledger.erase_objects(sorted_group(stale))
             self._eraser.sweep()
 
@@ -152,9 +153,11 @@ class Recorder:
         before = self.sums.files()
         kept = dict(zip(clients, digests.values(), strict=True))
         self._ledger.keep_objects(kept, self._following(), self._journal.now())
-        self.sums.delete_all_but(self.sums.files(), before)
-        now = self.sums.find_renewals() if renewed is not None else {}
-        if again := [client for client in clients if now.get(client, 0) > (renewed or {}).get(client, 0)]:
+        self.sums.delete_unneeded(before)
+        if renewed is None:
+            return
+        now = self.sums.find_renewals()
+        if again := [client for client in clients if now.get(client, 0) > renewed.get(client, 0)]:
             self.sums.ask_again(again)
 
     def name_anchors(self, names: Sequence[str], labels: Mapping[str, str]) -> None:

@@ -138,12 +138,12 @@ class KeptSums:
         if gone:
             return f"of its {len(clients)} clients the sums of {len(gone)} were erased, or sent anew, since"
         loss, model = facts.head_loss, models.load(kept[model_id])
-        names = self._ledger.names(sorted_group(clients))
-        if isinstance(loss, SquaredL2) and loss.l2_choices and len(names) < len(clients):
-            return "some of its clients have no names any more, which decide by whose rows the L2 term was chosen"
         total = add_up_ridge(unpack(self._store.load(objects[client])) for client in clients)
         if total is None or not isinstance(loss, SquaredL2):
             return "nobody's sums are in it"
+        names = self._ledger.names(sorted_group(clients))
+        if loss.l2_choices and len(names) < len(clients):
+            return "some of its clients have no names any more, which decide by whose rows the L2 term was chosen"
         try:
             l2 = self.choose_l2(names.values(), loss)
         except MissingSecretError:
@@ -229,9 +229,9 @@ class KeptSums:
         """Return the names of the files that the sums may be in, alone or added up."""
         return find_files(self._ledger.objects())
 
-    def delete_all_but(self, needed: Collection[str], of: Collection[str]) -> None:
-        """Delete files that are not needed any more, of those that were."""
-        for file in set(of).difference(needed):
+    def delete_unneeded(self, before: Collection[str]) -> None:
+        """Delete those of the ``files`` from before that the sums are not in any more."""
+        for file in set(before) - self.files():
             self._store.delete(file)
 
 
