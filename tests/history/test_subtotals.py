@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,16 @@ def test_sums_that_are_sent_again_leave_none_of_the_old_behind(history: History)
         recorder.keep_sums({"client-03": recorder.sums.store(single_of(history))}, {})
     assert not history.objects.digests() & (before - history.sums.files())
     assert before - history.sums.files()
+
+
+def test_whoever_chooses_an_l2_term_writes_nothing(history: History) -> None:
+    (client,) = history.participants.find(["client-03"])
+    for node in nodes(history):
+        if client in node.clients and node.below:
+            history.objects.delete(node.file)
+    before = history.objects.digests()
+    history.sums.choose_l2(list(history.sums.digests()), replace(LOSS, l2_choices=(0.01, 1.0)))
+    assert history.objects.digests() == before
 
 
 def single_of(history: History) -> RidgeSums:

@@ -164,11 +164,14 @@ class KeptSums:
         """Write sums into a file, which nothing refers to yet, and return its digest."""
         return self._store.put(pack(sums))
 
-    def read(self, names: Collection[str]) -> Iterator[tuple[Mapping[str, int], RidgeSums]]:
-        """Read clients' sums, as far as possible already added up.
+    def read(
+        self, names: Collection[str], *, one_by_one: bool = False
+    ) -> Iterator[tuple[Mapping[str, int], RidgeSums]]:
+        """Read clients' sums, as far as possible already added up; subtotals that are missing are written.
 
         Args:
             names: whose; they are kept.
+            one_by_one: whether no subtotals are taken, or written: whoever writes has to hold the run.
 
         Yields:
             parts: how many rows each of some clients has, by name, and their sums; without those that cannot be read
@@ -194,7 +197,7 @@ class KeptSums:
                 ) from unread
 
         tree = grow_tree(self._ledger.objects())
-        for rows, sums in self._subtotals.read(tree, named, awaited, read_one):
+        for rows, sums in self._subtotals.read(tree, named, named if one_by_one else awaited, read_one):
             yield {named[client]: count for client, count in rows.items()}, sums
 
     def choose_l2(self, names: Collection[str], loss: SquaredL2) -> float:
@@ -215,7 +218,8 @@ class KeptSums:
         """
         if not loss.l2_choices:
             return loss.l2
-        totals = (add_up_ridge(sums for _, sums in self.read(fold)) for fold in self._part(names))
+        # Of a fold hardly any subtotal is whole; and whoever only verifies must not write.
+        totals = (add_up_ridge(sums for _, sums in self.read(fold, one_by_one=True)) for fold in self._part(names))
         return choose_l2([total for total in totals if total is not None], loss)
 
     def _part(self, names: Collection[str]) -> list[list[str]]:
