@@ -110,8 +110,8 @@ def _read(make: Callable[[], Value]) -> Value:
 
 def _decoded(document: object) -> Any:
     if isinstance(document, list):
-        return tuple(_decoded(item) for item in document)
-    if not isinstance(document, Mapping):
+        return tuple(map(_decoded, document))
+    if not isinstance(document, dict):
         return document
     name = document.get(_CLASS)
     if name == "frozenset":
@@ -127,7 +127,7 @@ def _decoded(document: object) -> Any:
 def _made(kind: Any, document: Mapping[str, object]) -> Any:
     named, hints = {name: _decoded(item) for name, item in document.items()}, _hints(kind)
     for name, value in named.items():
-        if name in hints and not _fits(value, hints[name]):
+        if name in hints and not _checker(hints[name])(value):
             raise ValueError(f"its {name} is unfit: {value!a:.40}")
     return kind(**named)
 
@@ -138,21 +138,31 @@ def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    """Return whether a value is one that a field of this type can have; a float may have been written as 1."""
+# Made once for each type: a journal may tell of ten thousand clients in one event.
+@cache
+def _checker(hint: Any) -> Callable[[Any], bool]:
+    """Return what says whether a value is one that a field of this type can have."""
     within = get_args(hint)
+    if get_origin(hint) is tuple and within[-1] is ...:
+        fits = _checker(within[0])
+        return lambda value: isinstance(value, tuple) and all(map(fits, value))
+    checkers = tuple(map(_checker, within))
     if get_origin(hint) is tuple:
-        parts = within[:1] * len(value) if within[-1] is ... and isinstance(value, tuple) else within
-        return isinstance(value, tuple) and len(value) == len(parts) and all(map(_fits, value, parts))
+        return lambda value: (
+            isinstance(value, tuple)
+            and len(value) == len(checkers)
+            and all(fits(part) for fits, part in zip(checkers, value, strict=True))
+        )
     if get_origin(hint) is frozenset:
-        return isinstance(value, frozenset) and all(_fits(item, within[0]) for item in value)
+        return lambda value: isinstance(value, frozenset) and all(map(checkers[0], value))
     if within:
-        return any(_fits(value, one) for one in within)
+        return lambda value: any(fits(value) for fits in checkers)
     if hint is int:
-        return is_number(value)
+        return is_number
     if hint is float:
-        return type(value) in (int, float) and math.isfinite(value)
-    return isinstance(value, hint)
+        # It may have been written as 1.
+        return lambda value: type(value) in (int, float) and math.isfinite(value)
+    return lambda value: isinstance(value, hint)
 
 
 def _known(value: object) -> str:

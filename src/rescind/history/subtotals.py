@@ -73,10 +73,11 @@ def _join(below: list[Node]) -> Node:
     """Return the node over others; over a single one it is that one."""
     if len(below) == 1:
         return below[0]
-    clients = tuple(client for node in below for client in node.clients)
-    named = hashlib.sha256(b"rescind subtotal\0" + struct.pack(f">{len(clients)}Q", *clients))
+    # Whatever is below a node is in its name: two clients may have sent the same.
+    named = hashlib.sha256(b"rescind subtotal\0")
     for node in below:
-        named.update(bytes.fromhex(node.file))
+        named.update(struct.pack(">QQ", len(node.below), node.clients[0]) + bytes.fromhex(node.file))
+    clients = tuple(chain.from_iterable(node.clients for node in below))
     return Node(named.hexdigest(), clients, tuple(below))
 
 

@@ -356,8 +356,8 @@ class SqlLedger(Ledger):
         self._insert(table, [(client, bytes.fromhex(digest)) for client, digest in objects.items()])
 
     def objects(self) -> dict[int, str]:
-        rows = self._rows(select(schema.client_object).order_by(schema.client_object.c.client))
-        return {row.client: row.digest.hex() for row in rows}
+        pairs = self._pairs(select(schema.client_object).order_by(schema.client_object.c.client))
+        return {client: digest.hex() for client, digest in pairs}
 
     # What is derived
 
