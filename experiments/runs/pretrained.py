@@ -38,11 +38,13 @@ from rescind.unattended import forget_unattended
 # Solve() promises nothing to an epsilon; a request has to have one.
 BUDGET = Budget(1.0, 1e-5)
 HALF_A_POINT = 0.005
+# Sums for as many clients, of as many rows each, are rounded to fewer bits.
+CROWD = {"most_rows": 1_024, "most_clients": 2**20}
 
 
 def run(configuration: Configuration) -> list[Row]:
     """Train in one way and forget a client, and say what both cost."""
-    ways = {"ridge": ridge, "softmax": softmax, "fedavg": fedavg, "network": network, "tuned": tune}
+    ways = {"ridge": ridge, "crowd": ridge, "softmax": softmax, "fedavg": fedavg, "network": network, "tuned": tune}
     return [ways[configuration["method"]](configuration)]
 
 
@@ -201,5 +203,6 @@ def _federation_of(configuration: Configuration) -> Federation:
 def _ridge_engine(configuration: Configuration, federation: Federation, gone: tuple[str, ...]) -> Simulation:
     left = {name: shard for name, shard in federation.shards.items() if name not in gone}
     smaller = Federation(left, federation.test, federation.classes)
-    training = LocalTraining.solved(SquaredL2(configuration["l2"], configuration["row_norm"]))
+    limits = CROWD if configuration["method"] == "crowd" else {}
+    training = LocalTraining.solved(SquaredL2(configuration["l2"], configuration["row_norm"], **limits))
     return Simulation(smaller, head_of(smaller), training, secret=b"pretrained")
