@@ -159,9 +159,11 @@ def grow(folder: Path, sizes: Collection[int], features: int) -> dict[str, objec
 
 def main() -> None:
     options = parser(__doc__).parse_args()
-    (clients, features), sizes, width = (100, 1_280), (1_000, 10_000, 100_000), 64
+    (clients, features), width = (100, 1_280), 64
+    sizes = [1_000, 10_000, 100_000]
     if options.quick:
-        (clients, features), sizes, width = (20, 64), (20, 80), 16
+        (clients, features), width = (20, 64), 16
+        sizes = [20, 80]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         declared, chosen = (

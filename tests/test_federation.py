@@ -261,6 +261,24 @@ def test_a_hospital_leaves_then_a_patient_then_another_while_a_node_dies(
         gradient_norm(saved, left_out, HUNGARY, "long_beach_va") <= 1e-5 < gradient_norm(saved, left_out, *remaining)
     )
 
+    # Every view names Cleveland, and the next run solves for it, and for Switzerland, which is back.
+    assert "cleveland (last took part" in log.split("not in model 3.")[1]
+    assert [outsider["client"] for outsider in json.loads(command("status", history, "--json"))["outsiders"]] == [
+        "cleveland"
+    ]
+    listed = json.loads(command("clients", history, "--json"))["clients"]
+    assert {row["label"] for row in listed if not row["in_model"] and row["label"]} == {"cleveland"}
+    assert 'rescind_clients_outside{run="' in command("status", history, "--format", "prometheus")
+    command("report", history, "-o", own / "report.html")
+    assert "Not in it, though they may take part: cleveland" in (own / "report.html").read_text()
+    command("readmit", history, "switzerland", "--reason", "a new contract")
+    run(deployment, own, solve=True)
+    with History(history) as opened:
+        assert whose_rows(opened, 3)[-1] == set(NAMES)
+        assert opened.newest in opened.timeline.solved
+    assert json.loads(command("status", history, "--json"))["outsiders"] == []
+    assert certify(own, 3)["mode"] == "exact"
+
 
 # Hospitals ask themselves: one by its node's configuration, one by a request that its key has signed
 

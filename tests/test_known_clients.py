@@ -87,12 +87,12 @@ def test_everybody_is_listed_with_rounds_and_the_last_one(tmp_path: Path) -> Non
     assert rows["clinic-4"]["label"] == "[/] Clinic\nof the North"
     assert {row["key"] for row in rows.values()} == {None}
     heads, *listed = lines(tmp_path / "history")
-    assert heads == ["client", "state", "recorded rounds", "last round"]
+    assert heads == ["client", "state", "in the newest model", "rounds", "last round"]
     assert [line[0] for line in listed] == [
         r"[/] Clinic\nof the North",
         *(f"clinic-{at}" for at in range(12) if at != 4),
     ]
-    assert ["clinic-10", "silent", "2", f"model 0.2, {times[1][:10]}"] in listed
+    assert ["clinic-10", "silent", "yes", "2", f"model 0.2, {times[1][:10]}"] in listed
 
 
 def test_a_client_is_followed_from_asking_to_coming_back(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_client_is_followed_from_asking_to_coming_back(tmp_path: Path) -> None
         assert by_name(history)["clinic-2"].pseudonym != old
     (row,) = (row for row in told(tmp_path / "history") if row["pseudonym"] == old)
     assert (row["name"], row["label"], row["key"]) == (None, None, None)
-    assert [gone, "readmitted", "0", "-"] in lines(tmp_path / "history")
+    assert [gone, "readmitted", "no", "0", "-"] in lines(tmp_path / "history")
 
 
 def test_a_request_that_is_not_served_to_the_end_has_not_forgotten_anybody() -> None:
@@ -177,7 +177,7 @@ def test_a_key_is_shown_where_clients_are_known_by_it(tmp_path: Path) -> None:
     assert row["key"] == row["name"] == key
     heads, *listed = lines(tmp_path / "history")
     assert heads[:2] == ["client", "key"]
-    assert ["clinic-4", key, "active", "1"] in [line[:4] for line in listed]
+    assert ["clinic-4", key, "active", "yes", "1"] in [line[:5] for line in listed]
 
 
 def test_who_only_says_that_it_is_a_key_has_none() -> None:

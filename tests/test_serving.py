@@ -36,7 +36,10 @@ from rescind.history.timeline import Timeline
 from rescind.ledger.records import Branch, Entry
 from rescind.methods import Dp, FineTuning, Method
 from rescind.serving import TotalRounds, choose_method, serve
+from rescind.simulation import Federation, Simulation, SoftmaxHead
+from rescind.testing import small
 from rescind.testing.small import TRAINING
+from rescind.views.clients import list_clients
 from tests.builders import BUDGET, everybody
 from tests.history.ledger_suite import NOW
 
@@ -166,6 +169,61 @@ def test_what_was_solved_to_forget_is_not_trained_on(history: History) -> None:
     serve(federation, Rounds(50), solve=True)
     assert history.newest.branch == 2
     assert history.newest.round < 12
+
+
+def test_whoever_comes_after_a_solve_is_solved_for(history: History, caplog: pytest.LogCaptureFixture) -> None:
+    """Those who are new, who were readmitted, and who were away while the head was solved."""
+
+    def connected(*away: str) -> Revocable:
+        whole = small.federation(8)
+        shards = {name: shard for name, shard in whole.shards.items() if name not in away}
+        return Revocable(history, of(Federation(shards, whole.test, whole.classes)))
+
+    serve(connected("clinic-6", "clinic-7"), Rounds(3))
+    history.requests.ask(["clinic-1"], BUDGET)
+    serve(connected("clinic-5", "clinic-6", "clinic-7"), Rounds(50), Solve())
+    assert inside(history) == {"clinic-0", "clinic-2", "clinic-3", "clinic-4"}
+    assert "not in model 1." in caplog.text
+    assert "clinic-5 (in no recorded round)" in caplog.text
+    solved = history.newest
+    serve(connected("clinic-5", "clinic-6", "clinic-7"), Rounds(50), Solve())
+    assert history.newest == solved
+    history.participants.readmit("clinic-1", "a new contract")
+    serve(connected("clinic-7"), Rounds(50), Solve())
+    assert inside(history) == {f"clinic-{at}" for at in range(7)}
+    assert history.newest.branch == 1
+    assert history.newest in history.timeline.solved
+    caplog.clear()
+    serve(connected("clinic-0", "clinic-7"), Rounds(50), Solve())
+    assert inside(history) == {f"clinic-{at}" for at in range(7)}
+    assert "not in" not in caplog.text
+
+
+def test_who_is_away_in_mid_solve_is_solved_for_in_the_same_run(history: History) -> None:
+    class Faltering(Simulation):
+        """Hears nothing of one client in the second round of a solve."""
+
+        turns = 0
+
+        def sums(self, model: Any, model_id: Any, names: Any, *others: Any) -> Any:
+            self.turns += 1
+            there = [name for name in names if name != "clinic-2" or self.turns != 2]
+            return super().sums(model, model_id, there, *others)
+
+    engine = of(small.federation(6), Faltering)
+    serve(Revocable(history, engine), Rounds(3))
+    history.requests.ask(["clinic-1"], BUDGET)
+    serve(Revocable(history, engine), Rounds(50), Solve())
+    assert engine.turns > 2
+    assert inside(history) == {"clinic-0", "clinic-2", "clinic-3", "clinic-4", "clinic-5"}
+
+
+def of(federation: Federation, kind: type[Simulation] = Simulation) -> Any:
+    return kind(federation, SoftmaxHead(small.FEATURES, small.CLASSES), TRAINING, secret=b"a federation")
+
+
+def inside(history: History) -> set[str]:
+    return {client.called for client in list_clients(history) if client.inside}
 
 
 def test_who_joined_late_is_forgotten_for_the_rounds_since(history: History) -> None:

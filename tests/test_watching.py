@@ -105,6 +105,7 @@ def test_every_number_is_right_and_json_has_it_too(folder: Path) -> None:
         "rescind_recorded_rounds_total": told["recorded_rounds"],
         "rescind_last_round_timestamp_seconds": int(last.timestamp()),
         **{f"rescind_clients {state}": count for state, count in told["client_states"].items()},
+        "rescind_clients_outside": len(told["outsiders"]),
         "rescind_rejected_replies_total": told["rejected_replies"],
         "rescind_stored_bytes": told["stored_bytes"],
         "rescind_standing_doubts": len(told["doubts"]),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from time import process_time
 
@@ -38,8 +39,6 @@ from rescind.unattended import forget_unattended
 # Solve() promises nothing to an epsilon; a request has to have one.
 BUDGET = Budget(1.0, 1e-5)
 HALF_A_POINT = 0.005
-# Sums for as many clients, of as many rows each, are rounded to fewer bits.
-CROWD = {"most_rows": 1_024, "most_clients": 2**20}
 
 
 def run(configuration: Configuration) -> list[Row]:
@@ -203,6 +202,8 @@ def _federation_of(configuration: Configuration) -> Federation:
 def _ridge_engine(configuration: Configuration, federation: Federation, gone: tuple[str, ...]) -> Simulation:
     left = {name: shard for name, shard in federation.shards.items() if name not in gone}
     smaller = Federation(left, federation.test, federation.classes)
-    limits = CROWD if configuration["method"] == "crowd" else {}
-    training = LocalTraining.solved(SquaredL2(configuration["l2"], configuration["row_norm"], **limits))
-    return Simulation(smaller, head_of(smaller), training, secret=b"pretrained")
+    loss = SquaredL2(configuration["l2"], configuration["row_norm"])
+    if configuration["method"] == "crowd":
+        # Sums for as many clients, of as many rows each, are rounded to fewer bits.
+        loss = replace(loss, most_rows=1_024, most_clients=2**20)
+    return Simulation(smaller, head_of(smaller), LocalTraining.solved(loss), secret=b"pretrained")

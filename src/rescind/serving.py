@@ -32,11 +32,15 @@ from rescind.history.timeline import FiledRequest, Timeline
 from rescind.ledger.records import Branch, ErasureLevel
 from rescind.methods import Dp, Exact, Method, Sifu, Solve
 from rescind.methods.method import Certifying, check_method
+from rescind.texts import list_some
+from rescind.views.clients import find_outsiders
 from rescind.views.models import describe_release
 from rescind.views.overview import find_unfinished
 
 # Flower's: what it logs is what its users look at.
 _LOG = logging.getLogger("flwr")
+# So many clients are named in a line.
+_MOST_NAMED = 10
 
 
 class Outlet(Protocol):
@@ -239,6 +243,7 @@ def serve(
     check_approval(approval)
     history = federation.history
     placed: ModelId | None = None
+    told: ModelId | None = None
     solved: ModelId | None = None
     tried = set[_Wanting]()
     solve = solve or federation.engine.facts.only_solved
@@ -282,8 +287,9 @@ def serve(
             outlet.put(placed, history.model(placed))
         # Somebody may have asked in this very moment: then the next turn serves it.
         with suppress(PendingRequestError, *([NoSumsError] if rule else [])):
-            # A solution is made once: a run that does not end would ask everybody for it again and again.
-            if federation.engine.facts.keeps_sums:
+            # A solution is made once: a run that does not end would ask everybody for it again and again. It is made
+            # again for whoever is not in it: FedAvg would only lead away from there.
+            if federation.engine.facts.keeps_sums or _is_solved(history):
                 if wanting := _find_wanting(federation) - tried:
                     before = history.newest if history.timeline.branches else None
                     try:
@@ -293,7 +299,7 @@ def serve(
                         # asked in the next run, and not because somebody else came.
                         if history.timeline.branches and history.newest != before:
                             tried |= _find_silent(history, wanting)
-            elif not _is_solved(history) and (solved is None or solved != history.newest):
+            elif solved is None or solved != history.newest:
                 heeding.solve() if solve else heeding.train(until)
                 solved = history.newest if history.newest in history.timeline.solved else None
         # Somebody who asked in the middle of a body may have thought better of it.
@@ -307,6 +313,9 @@ def serve(
             if outlet is not None and placed != newest:
                 outlet.put(newest, model)
                 placed = newest
+            if told != newest and (outsiders := find_outsiders(history)):
+                _LOG.warning("rescind: not in %s: %s", newest, list_some([*map(str, outsiders)], _MOST_NAMED))
+            told = newest
             if not history.timeline.open_requests and rule is None:
                 return model
         waiting = list(history.timeline.open_requests)
@@ -411,19 +420,19 @@ _Wanting: TypeAlias = tuple[str, int, int]
 
 
 def _find_wanting(federation: Revocable) -> set[_Wanting]:
-    """Return who may take part and is not in the newest model, or is to send its sums again, where sums are kept.
+    """Return who is there and not in the newest model, or is to send its sums again, where sums are kept.
 
-    Who is there already goes on being served if too few are for others to be asked.
+    What is solved already goes on being served if too few are there for others to be asked.
     """
-    history = federation.history
+    history, kept = federation.history, federation.engine.facts.keeps_sums
     solved = history.timeline.branches and history.newest in history.timeline.solved
     try:
         present = federation.find_present()
-        asked = find_asked(federation.engine, history.sums, present)
+        asked = find_asked(federation.engine, history.sums, present) if kept else []
     except TimeoutError:
-        if not solved:
+        if not solved and not _is_solved(history):
             raise
-        present, asked = federation.find_present(()), []
+        present, asked = federation.find_present(()) if kept else [], []
     known = history.participants.took_part(history.newest) if solved else []
     pseudonyms, renewals = history.participants.all(), history.sums.find_renewals()
     clients = ((name, pseudonyms.get(name, 0)) for name in {*set(present).difference(known), *asked})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from rescind.texts import make_plain
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from rescind.core.edges import ModelId
     from rescind.history.history import History
 
 INTERRUPTED = 130
@@ -65,6 +67,15 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     for row in rows:
         made.add_row(*map(make_plain, row))
     return made
+
+
+def parse_model(text: str) -> ModelId:
+    """Return the model that is called so, such as 1.5."""
+    from rescind.core.edges import ModelId
+
+    if not re.fullmatch("[0-9]{1,9}[.][0-9]{1,9}", text):
+        raise typer.BadParameter(f"{text!r} is no model: give one such as 1.5, the fifth of branch 1")
+    return ModelId(*map(int, text.split(".")))
 
 
 def describe_leaving(row: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from rescind.cli.shared import (
     complain,
     describe_leaving,
     open_existing,
+    parse_model,
     show,
     table,
     warn_of_changes,
@@ -34,8 +35,10 @@ _BAR = 24
 _LINE = 60
 # The exit code of --check; cron and systemd act on it.
 OVERDUE = 3
-# So many requests are named in its one line.
+# So many requests or clients are named in one line.
 _MOST_NAMED = 10
+# So many of the most influential clients are shown.
+_MOST_SHOWN = 10
 
 
 class Format(StrEnum):
@@ -84,7 +87,7 @@ def status(
             return
         warn_of_changes(opened.integrity.stamp_problems())
         # People want to see the most influential ones, programs everybody.
-        view = overview(opened, None if as_json else 10)
+        view = overview(opened, None if as_json else _MOST_SHOWN)
         gauges = read_gauges(opened, now)
         rows: list[dict[str, Any]] = [
             {
@@ -102,6 +105,7 @@ def status(
         "newest": view.newest.name,
         "rounds": view.rounds,
         "clients": view.clients,
+        "outsiders": [{"client": outsider.client, "last_time": outsider.since} for outsider in view.outsiders],
         "influences": [
             {"client": influence.client, "sensitivity": influence.sensitivity, "rounds": influence.rounds}
             for influence in view.influences
@@ -129,16 +133,31 @@ def status(
     show(result, [*_words(view, rows), *beside], as_json)
 
 
-def clients(history: Location, as_json: AsJson = False) -> None:
-    """List the clients that a run knows: name, key, state, recorded rounds, the last of them.
+def clients(
+    history: Location,
+    find: Annotated[
+        str | None, typer.Option("--find", help="List only the clients in whose name or label this text is.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="List only the clients that are in this model, such as 1.5.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the clients that a run knows: name, key, state, whether it is in the newest model, recorded rounds.
 
     A forgotten one has a pseudonym only. Which node a client connects from is not recorded: flwr supernode list.
     Example: rescind clients hospital-history
+    Example: rescind clients hospital-history --model 1.5
+    Example: rescind clients hospital-history --find hungary
     """
     with open_existing(history) as opened, show_progress("reading"):
         from rescind.views.clients import list_clients
 
-        known = list_clients(opened)
+        known = list_clients(opened, None if model is None else parse_model(model))
+    if model is not None:
+        known = tuple(client for client in known if client.inside)
+    if find is not None:
+        known = tuple(client for client in known if find.casefold() in f"{client.label}\n{client.name}".casefold())
     rows = [
         {
             "pseudonym": client.pseudonym,
@@ -146,6 +165,7 @@ def clients(history: Location, as_json: AsJson = False) -> None:
             "label": client.label,
             "key": client.key,
             "state": client.state.value,
+            "in_model": client.inside,
             "rounds": client.rounds,
             "last_model": None if client.last is None else client.last.name,
             "last_time": client.last_time,
@@ -153,18 +173,27 @@ def clients(history: Location, as_json: AsJson = False) -> None:
         for client in known
     ]
     keys = any(client.key for client in known)
-    heads = ("client", *(["key"] if keys else []), "state", "recorded rounds", "last round")
+    heads = (
+        "client",
+        *(["key"] if keys else []),
+        "state",
+        f"in {model or 'the newest model'}",
+        "rounds",
+        "last round",
+    )
     lines = [
         (
             client.called,
             *([client.key or "-"] if keys else []),
             client.state.value,
+            "yes" if client.inside else "no",
             str(client.rounds),
             "-" if client.last is None else f"{client.last}, {(client.last_time or '')[:10]}",
         )
         for client in known
     ]
-    show({"clients": rows}, [table(heads, lines)] if lines else ["nobody has taken part yet"], as_json)
+    nobody = "nobody has taken part yet" if find is None and model is None else "no client is like that"
+    show({"clients": rows}, [table(heads, lines)] if lines else [nobody], as_json)
 
 
 def _check(history: str, now: datetime, as_json: bool) -> None:
@@ -199,6 +228,8 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
 
     stored = decimal(view.stored_bytes)
     yield f"{view.newest}, after {view.rounds} rounds with {view.clients} clients; {stored} stored"
+    if view.outsiders:
+        yield f"not in {view.newest}: {list_some([*map(str, view.outsiders)], _MOST_NAMED)}"
     yield ""
     largest = max((influence.sensitivity for influence in view.influences), default=0.0)
     rows = []
@@ -207,8 +238,8 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
         moved = f"{influence.sensitivity:.3g}" if influence.sensitivity < NO_BOUND else "no bound"
         rows.append((influence.client, "#" * filled, moved, str(influence.rounds)))
     yield table(("client", "how far it may have moved the model", "", "recorded rounds"), rows)
-    if view.clients > len(view.influences):
-        yield f"and {view.clients - len(view.influences)} more"
+    if view.clients > len(view.influences) == _MOST_SHOWN:
+        yield f"and {view.clients - _MOST_SHOWN} more"
     yield ""
     if view.anchors:
         whole = f"whole since {view.body}" if view.body else "being trained"
@@ -267,6 +298,7 @@ def render_metrics(gauges: Gauges) -> str:
         ("recorded_rounds_total", "counter", "Rounds recorded so far.", gauges.recorded_rounds),
         ("last_round_timestamp_seconds", "gauge", "When the last round was recorded.", gauges.last_round),
         ("clients", "gauge", silent, states),
+        ("clients_outside", "gauge", "Clients that may take part and are not in the newest model.", gauges.outsiders),
         ("rejected_replies_total", "counter", "Replies that no use was made of.", gauges.rejected_replies),
         ("stored_bytes", "gauge", "Size of the kept models and of clients' objects.", gauges.stored_bytes),
         ("standing_doubts", "gauge", "Doubts about the training that nobody has lifted.", gauges.standing_doubts),

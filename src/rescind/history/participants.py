@@ -163,14 +163,9 @@ class Participants:
         return [name for name in names if name in staying]
 
     def _found_remaining(self, names: Sequence[str]) -> list[str]:
-        known, leaving = self._ledger.pseudonyms(names), self._leaving()
+        known, leaving = self._ledger.pseudonyms(names), self._journal.timeline.leaving
         gone = self._ledger.forgotten([name for name in names if name not in known], leaving=leaving)
         return [name for name in names if name not in gone and known.get(name) not in leaving]
-
-    def _leaving(self) -> set[int]:
-        return {
-            client for filed in self._journal.timeline.requests if not filed.dropped for client in filed.request.group
-        }
 
     def barred(self, labels: Mapping[str, str]) -> frozenset[str]:
         """Return which clients are forgotten ones: by their names, or new names under labels of those who left.
@@ -197,7 +192,7 @@ class Participants:
         new = {name: label for name, label in labels.items() if known.get(name) not in called}
         if not new:
             return frozenset()
-        leaving = self._leaving()
+        leaving = self._journal.timeline.leaving
         # Where keys were not registered yet the name was what people say.
         called_so = list({*new, *new.values()})
         gone = self._ledger.forgotten(called_so, called_so, leaving)

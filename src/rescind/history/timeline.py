@@ -268,6 +268,11 @@ class Timeline:
         )
 
     @cached_property
+    def leaving(self) -> frozenset[int]:
+        """Who was forgotten, or waits to be: none of them may take part."""
+        return frozenset(client for filed in self.requests if not filed.dropped for client in filed.request.group)
+
+    @cached_property
     def forgotten(self) -> frozenset[int]:
         """Everybody whose request was served."""
         return frozenset(client for filed in self.requests if filed.served for client in filed.request.group)

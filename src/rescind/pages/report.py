@@ -57,7 +57,7 @@ from rescind.pages.requests import (
     render_lists,
 )
 from rescind.pages.summary import LEVELS, count
-from rescind.texts import make_plain
+from rescind.texts import list_some, make_plain
 from rescind.views.overview import OpenRequest, Overview, open_requests, overview
 
 # So many names fit below a picture, or beside its lines; of more requests the newest are drawn.
@@ -163,6 +163,9 @@ def _today(
         f"<li>{count(view.clients, 'participant')} who took part {'is' if view.clients == 1 else 'are'} still in the "
         f"model{trained}.</li>"
     )
+    if view.outsiders:
+        outside = list_some([escape(str(outsider)) for outsider in view.outsiders], _MOST_DRAWN)
+        yield f"<li>Not in it, though they may take part: {outside}.</li>"
     mode = view.claimable.mode.value
     would, noise = ("would ", "prove nothing") if mode == "heuristic" else ("", "could be claimed as <em>{}</em>: {}")
     going_back = (

@@ -1,4 +1,4 @@
-"""The clients that a history knows: what people call them, how they stand, and when they last took part."""
+"""The clients that a history knows: what people call them, how they stand, who is in which model and who is not."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from enum import Enum
 
 import numpy as np
 
-from rescind.core.edges import NOBODY, ModelId, sorted_group
+from rescind.core.arrays import Clients
+from rescind.core.edges import NOBODY, ModelId, RoundEdge, sorted_group
 from rescind.core.facts import PrivacyScope, Sampling, Source
+from rescind.history.bounds import read_bounds
 from rescind.history.events import ClientsReadmitted, RepliesRejected
 from rescind.history.history import History
-from rescind.history.lineage import find_body
+from rescind.history.lineage import find_body, lineage_of
 from rescind.history.outcomes import find_outcomes
 from rescind.history.participants import is_key_name
 from rescind.history.run import Run
-from rescind.history.timeline import Timeline
+from rescind.history.timeline import Timeline, newest_model
 from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.records import Span
 from rescind.texts import natural_order
@@ -47,6 +49,7 @@ class KnownClient:
 
     ``name`` is None once it is erased. ``key`` is the fingerprint of its public key, where clients are known by that.
     ``label`` is what people call it, None if that was not said. ``last_time`` is when ``last`` was recorded.
+    ``inside`` says whether it is in the model that was asked about.
     """
 
     pseudonym: int
@@ -57,6 +60,7 @@ class KnownClient:
     rounds: int
     last: ModelId | None
     last_time: str | None
+    inside: bool
 
     @property
     def called(self) -> str:
@@ -64,18 +68,37 @@ class KnownClient:
         return self.label or self.name or f"forgotten (pseudonym {self.pseudonym})"
 
 
-def list_clients(history: History) -> tuple[KnownClient, ...]:
+@dataclass(frozen=True, slots=True)
+class Outsider:
+    """A client that may take part and is not in the newest model; ``since`` is when it last took part, if it did."""
+
+    client: str
+    pseudonym: int
+    last: ModelId | None
+    since: str | None
+
+    def __str__(self) -> str:
+        since = f"last took part {self.since[:16].replace('T', ' ')}" if self.since else "in no recorded round"
+        return f"{self.client} ({since})"
+
+
+def list_clients(history: History, model_id: ModelId | None = None) -> tuple[KnownClient, ...]:
     """Return the clients that a history knows, as they are at one moment.
 
     Args:
         history: the history.
+        model_id: in which model they are or are not; None means the newest.
 
     Returns:
         the clients in the order in which people look for them: client-2 before client-10.
+
+    Raises:
+        BrokenHistoryError: the model never was, or rounds before it were erased: nobody can tell who is in it.
     """
     ledger = history.ledger
     with ledger.snapshot():
         timeline = history.timeline
+        inside = find_inside(ledger, timeline, model_id) if timeline.branches else frozenset[int]()
         names = {client: name for name, client in ledger.identities().items()}
         labels, (rounds, newest) = ledger.labels(), _count_rounds(ledger, timeline)
         times = {entry.model_id: entry.time for entry in ledger.entries(ROUND)}
@@ -95,9 +118,85 @@ def list_clients(history: History) -> tuple[KnownClient, ...]:
                 rounds=rounds.get(client, 0),
                 last=last,
                 last_time=None if last is None else times.get(last),
+                inside=client in inside,
             )
         )
     return tuple(sorted(clients, key=lambda client: (natural_order(client.called), client.pseudonym)))
+
+
+def find_inside(ledger: Ledger, timeline: Timeline, model_id: ModelId | None = None) -> frozenset[int]:
+    """Return who is in a model: of a solution those it is solved for, else all who took part on the way to it.
+
+    Read within ``snapshot`` if somebody may be writing.
+
+    Args:
+        ledger: the ledger.
+        timeline: the journal's.
+        model_id: the model; None means the newest.
+
+    Returns:
+        the pseudonyms, without those of whoever was forgotten.
+
+    Raises:
+        BrokenHistoryError: the model never was, or rounds before it were erased: nobody can tell who is in it.
+    """
+    newest = newest_model(ledger, timeline)
+    wanted = model_id or newest
+    if wanted in timeline.solved:
+        rounds = ledger.rounds(Span(wanted.branch, wanted.round, wanted.round))
+        return frozenset(client for round_ in rounds for client in round_.clients.tolist())
+    if wanted == newest:
+        return frozenset(read_bounds(ledger, timeline).tracker.state().clients.tolist()) - timeline.forgotten
+    path = lineage_of(ledger, timeline.branches, wanted, timeline.run.facts.training)
+    joined = [NOBODY, *(edge.clients for edge in path.edges if isinstance(edge, RoundEdge))]
+    return frozenset(np.concatenate(joined).tolist())
+
+
+def find_outsiders(history: History) -> tuple[Outsider, ...]:
+    """Return who may take part and is not in the newest model: was away, failed, or came back since.
+
+    Args:
+        history: the history.
+
+    Returns:
+        the clients that took part or answered before, in the order in which people look for them.
+    """
+    ledger = history.ledger
+    with ledger.snapshot():
+        timeline = history.timeline
+        if not timeline.branches:
+            return ()
+        outside = sorted_group({*ledger.identities().values()} - timeline.leaving - find_inside(ledger, timeline))
+        last = _find_last(ledger, outside)
+        wanted = {*last.values()}
+        times = {entry.model_id: entry.time for entry in ledger.entries(ROUND) if entry.model_id in wanted}
+        (called,) = history.participants.describe([outside.tolist()])
+    outsiders = [
+        Outsider(name, client, last.get(client), times.get(last[client]) if client in last else None)
+        for name, client in zip(called, outside.tolist(), strict=True)
+    ]
+    return tuple(sorted(outsiders, key=lambda outsider: (natural_order(outsider.client), outsider.pseudonym)))
+
+
+def count_outsiders(ledger: Ledger, timeline: Timeline) -> int:
+    """Count those who may take part and are not in the newest model, without reading millions of names."""
+    if not timeline.branches:
+        return 0
+    inside = find_inside(ledger, timeline) - timeline.leaving
+    return ledger.count_names() - len(ledger.names(sorted_group(timeline.leaving))) - len(inside)
+
+
+def _find_last(ledger: Ledger, clients: Clients) -> dict[int, ModelId]:
+    """Return in which recorded round each of some clients took part last."""
+    last, missing = dict[int, ModelId](), clients
+    for model_id in reversed(ledger.rounds_of(clients)):
+        for round_ in ledger.rounds(Span(model_id.branch, model_id.round, model_id.round)):
+            joined = np.intersect1d(missing, round_.clients)
+            last |= dict.fromkeys(joined.tolist(), model_id)
+            missing = np.setdiff1d(missing, joined)
+        if not len(missing):
+            break
+    return last
 
 
 def find_states(ledger: Ledger, timeline: Timeline) -> dict[int, ClientState]:

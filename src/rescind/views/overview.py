@@ -23,7 +23,15 @@ from rescind.history.outcomes import find_outcomes
 from rescind.history.timeline import FiledRequest, newest_model
 from rescind.ledger.contract import ROUND
 from rescind.texts import natural_order
-from rescind.views.clients import ClientState, count_states, find_silent
+from rescind.views.clients import (
+    ClientState,
+    Outsider,
+    count_outsiders,
+    count_states,
+    find_inside,
+    find_outsiders,
+    find_silent,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +60,9 @@ class Claimable:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A run at a glance; ``influences`` are the largest, ``clients`` counts all who took part on the newest line.
+    """A run at a glance; ``influences`` are the largest, ``clients`` counts all who are in the newest model.
 
+    ``outsiders`` may take part, and are not in it.
     ``open_requests`` are those that are not served to the end, with their erasure. Of a network in two stages
     ``body`` is the first model that has its body whole, ``anchors`` are those who trained it, or may until then.
     """
@@ -61,6 +70,7 @@ class Overview:
     newest: ModelId
     rounds: int
     clients: int
+    outsiders: tuple[Outsider, ...]
     influences: tuple[Influence, ...]
     kept: tuple[ModelId, ...]
     open_requests: tuple[FiledRequest, ...]
@@ -95,7 +105,8 @@ def _overview(history: History, most: int | None) -> Overview:
     return Overview(
         newest=newest,
         rounds=bounds.erased + sum(model_id.round > 0 for model_id in bounds.index),
-        clients=len(everybody),
+        clients=len(find_inside(history.ledger, timeline)),
+        outsiders=find_outsiders(history),
         influences=tuple(
             Influence(names[client], client, value, count)
             for client, value, count in zip(
@@ -171,7 +182,8 @@ class Gauges:
 
     ``run`` is the run's identifier. ``next_deadline`` is that of the most urgent open request. ``recorded_rounds``
     and ``rejected_replies`` are counted from the beginning on, also those that were erased since. ``clients`` counts
-    by state; the silent are left out where nobody can tell who they are. ``stamp_problems`` counts what shows that
+    by state; the silent are left out where nobody can tell who they are. ``outsiders`` counts those who may take part
+    and are not in the newest model. ``stamp_problems`` counts what shows that
     somebody without the secret changed what the journal tells; None if the secret file is not at hand.
     """
 
@@ -184,6 +196,7 @@ class Gauges:
     clients: Mapping[ClientState, int]
     rejected_replies: int
     stored_bytes: int
+    outsiders: int
     standing_doubts: int
     unfinished_erasures: int
     stamp_problems: int | None
@@ -222,6 +235,7 @@ def read_gauges(history: History, now: datetime) -> Gauges:
             clients={state: states[state] for state in ClientState if state not in unknown},
             rejected_replies=sum(len(event.rejected) for _, event in timeline.of(RepliesRejected)),
             stored_bytes=stored_bytes,
+            outsiders=count_outsiders(history.ledger, timeline),
             standing_doubts=len(timeline.standing_doubts),
             unfinished_erasures=len(timeline.unfinished_deletions),
             stamp_problems=None if changed is None else len(changed),

@@ -74,7 +74,7 @@ def run(
         until: a rule that ends a branch earlier, such as ``Accuracy(0.8, most=num_rounds)``.
         method: how to forget; by default ``Sifu()``, or ``Exact()`` where the theorem does not cover the training, or
             something was recorded that contradicts it, or ``Dp()`` where every round is noised. A branch that
-            ``Solve()`` has solved is not trained on.
+            ``Solve()`` has solved is not trained on; it is solved again for whoever is there and not in it.
         solve: the head is solved in place of training it, in a handful of rounds, and ``Solve()`` is how to forget.
         timeout: how many seconds to wait for replies, and for enough nodes. Who does not answer in time is absent,
             and is asked again 1, 2, 4 rounds later, and so on; so is who takes more than a quarter of it.
