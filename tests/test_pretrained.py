@@ -60,6 +60,20 @@ def test_the_packaged_weights_are_those_that_everybody_agrees_on(data: Path) -> 
     assert rescind.flower.digest_body(body.Body()) == published.DIGEST
 
 
+def test_a_file_of_its_own_is_a_clients_share_in_the_files_order(data: Path, tmp_path: Path) -> None:
+    client, body = (importlib.import_module(f"pretrained.{name}") for name in ("client_app", "body"))
+    (tmp_path / "withdrawn-0").write_text("1 2 5\n")
+    config = {"data": str(data), "cache": str(tmp_path)}
+    gone, request = client.withdrawn(config)
+    assert (gone, request) == ([2, 5], 1)
+    features, labels = client.look(body.Body(), config, "test", gone)
+    with np.load(data) as file:
+        rows, shown = (np.delete(file[f"{kind}_test"], gone, axis=0) for kind in "xy")
+    assert labels.tolist() == shown.tolist()
+    alone = rescind.flower.extract_features(body.Body(), body.as_rows(rows))
+    assert features.tobytes() == alone.tobytes()
+
+
 def test_a_client_and_an_image_leave_the_head(data: Path, tmp_path: Path) -> None:
     app, never, other = (App(tmp_path / name, data) for name in ("app", "never", "other"))
     app.run(0, 1, 2)

@@ -125,6 +125,20 @@ def forget_unattended(
     return served, {number: needs.get(number) or "somebody has to agree to its plan" for number in still}
 
 
+def needs_nobody(history: History, asked: FiledRequest) -> bool:
+    """Return whether ``forget_unattended`` can serve a request.
+
+    Args:
+        history: where the training is recorded.
+        asked: the request.
+
+    Returns:
+        whether kept sums are enough for it.
+    """
+    facts = history.run.facts
+    return facts.keeps_sums and facts.secret_noise and _find_need(history, asked) is None
+
+
 def _find_need(history: History, asked: FiledRequest) -> str | None:
     """Return which client a request needs to be there, in words; None if it needs none."""
     if asked.request.scope is PrivacyScope.RECORDS:

@@ -260,9 +260,11 @@ def test_the_command_forgets_with_nobody_there(history: History, tmp_path: Path)
     clinics, file = Clinics(), tmp_path / "model.safetensors"
     clinics.start(history, *EVERYBODY, save_to=file)
     place = str(tmp_path / "history")
-    history.requests.ask(["clinic-4"], BUDGET)
-    history.requests.ask(["clinic-3"], BUDGET, scope=PrivacyScope.RECORDS)
     history.close()
+    done = CliRunner().invoke(commands, ["request", "add", place, "clinic-4"])
+    assert f"Or forget now, with no client there: rescind forget {place}" in done.stdout.splitlines()
+    done = CliRunner().invoke(commands, ["request", "add", place, "clinic-3", "--records"])
+    assert "rescind forget" not in done.stdout
     done = CliRunner().invoke(commands, ["forget", place, "--save-to", str(file), "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)

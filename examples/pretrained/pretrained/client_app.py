@@ -51,11 +51,14 @@ def evaluate(msg: Message, context: Context) -> Message:
 
 
 def look(body: Body, config: Mapping[str, Any], part: str, gone: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
-    """Return the features of a client's images, made once and kept beside the data, and what the images show."""
-    own = int(config["partition-id"])
-    share = pictures.share(str(config["data"]), own, int(config["num-partitions"]), part)
+    """Return the features of a client's images, made once and kept in its cache, and what the images show.
+
+    Where a SuperNode names its own file, that is its share.
+    """
+    own = int(config.get("partition-id", 0))
+    share = pictures.share(str(config["data"]), own, int(config.get("num-partitions", 1)), part)
     images, labels = (np.delete(each, list(gone), axis=0) for each in share)
-    cache = Path(str(config["cache"])) / f"{part}-{own}.npz"
+    cache = Path(str(config["cache"])) / f"{part}-{own}.safetensors"
     return rescind.flower.extract_features(body, as_rows(images), cache=cache), labels
 
 
@@ -64,7 +67,7 @@ def withdrawn(config: Mapping[str, Any]) -> tuple[list[int], int]:
 
     A client names them in a file: on every line a request's number, and the images that were named for it.
     """
-    file = Path(str(config["cache"])) / f"withdrawn-{config['partition-id']}"
+    file = Path(str(config["cache"])) / f"withdrawn-{config.get('partition-id', 0)}"
     told = file.read_text().splitlines() if file.is_file() else []
     lines = [[int(number) for number in line.split()] for line in told]
     return [row for _, *rows in lines for row in rows], max((request for request, *_ in lines), default=0)

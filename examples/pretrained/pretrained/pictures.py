@@ -14,7 +14,7 @@ SEED = 20_260_229
 def share(
     path: str, partition: int, partitions: int, part: str = "train"
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return one client's images and what they show; no image is in two shares."""
+    """Return one client's images, in the file's order, and what they show; no image is in two shares."""
     contents = f"It has to hold {', '.join(KEYS)}: uint8 images (n, 32, 32, 3), and what the n images show"
     if not Path(path).is_file():
         raise FileNotFoundError(f'there are no images in {path!r}: say data="/path/to/cifar10.npz". {contents}')
@@ -24,5 +24,5 @@ def share(
             raise ValueError(f"{path} has no {', '.join(missing)}. {contents}")
         images, labels = file[f"x_{part}"], file[f"y_{part}"].astype(np.int64)
     order = np.random.Generator(np.random.PCG64(SEED)).permutation(len(labels))
-    own = order[partition::partitions]
+    own = np.sort(order[partition::partitions])
     return images[own], labels[own]

@@ -73,11 +73,11 @@ def add(
         if records and (classic or scope is not Scope.GROUP):
             raise ValueError("rows are forgotten without noise: leave out --classic and --scope")
         files = _receipt_files(list(dict.fromkeys(clients)), receipt or [])
-        groups = {client: opened.participants.find([client]) for client in files}
+        groups = {client: opened.participants.find([client]) for client in clients}
         hidden = PrivacyScope.RECORDS if records else PrivacyScope(scope.value)
         budget = ClassicBudget(epsilon, delta) if classic else Budget(epsilon, delta)
         number = opened.requests.ask(clients, budget, scope=hidden)
-        result, words = _hand_out(opened, number, list(dict.fromkeys(clients)), groups, files)
+        result, words = _hand_out(opened, history, number, groups, files)
     show(result, words, as_json)
 
 
@@ -111,7 +111,7 @@ def import_(
         files = _receipt_files([called], [receipt] if receipt else [])
         budget, scope = Budget(epsilon, delta), scope_of(request)
         number = opened.requests.ask([request.client], budget, scope=scope, sender=request.sender)
-        result, words = _hand_out(opened, number, [called], {called: group}, files)
+        result, words = _hand_out(opened, history, number, {called: group}, files)
     show(result, [f"{called} asked with its own key, {request.client}.", *words], as_json)
 
 
@@ -199,8 +199,8 @@ def withdraw(
 
 def _hand_out(
     history: History,
+    location: str,
     number: int,
-    clients: Sequence[str],
     groups: Mapping[str, frozenset[int]],
     files: Mapping[str, Path],
 ) -> tuple[dict[str, object], list[str]]:
@@ -212,7 +212,7 @@ def _hand_out(
     for client, path in files.items():
         own = {name: receipts[name] for name in history.participants.names(groups[client])}
         write_receipt(path, Receipt(run=history.identifier, request=number, called=client, names=own))
-    everybody, budget = ", ".join(clients), asked.request.budget
+    everybody, budget = ", ".join(groups), asked.request.budget
     records = asked.request.scope.value == "records"
     asked_for = "without noise" if records else f"for epsilon {budget.epsilon:g} and delta {budget.delta:g}"
     asked_for += "" if budget.certifiable else ", by the paper's noise formula, which proves nothing"
@@ -224,6 +224,7 @@ def _hand_out(
             for name in (() if files else receipts)
         ),
         *(_next_for_rows(everybody, number) if records else _next_for_clients(everybody)),
+        *_now(history, location, asked),
     ]
     return {"request": number, "deadline": asked.deadline, "receipts": receipts}, words
 
@@ -255,6 +256,16 @@ def _next_for_rows(clients: str, number: int) -> tuple[str, ...]:
         "Until this is served more rows can join it: nothing has to be recorded here for them.",
         "Start the federation's next run as always: it goes back to before their first round and trains on.",
     )
+
+
+def _now(history: History, location: str, asked: FiledRequest) -> tuple[str, ...]:
+    # What solves takes a second to load.
+    if history.run.facts.keeps_sums:
+        from rescind.unattended import needs_nobody
+
+        if needs_nobody(history, asked):
+            return (f"Or forget now, with no client there: rescind forget {location}",)
+    return ()
 
 
 def _state(asked: FiledRequest, done: bool) -> str:
