@@ -7,9 +7,12 @@ without one or up to half of the clients, and have to be no further apart than t
 cases are then judged by eighteen wrong versions of the mathematics, eleven of training and seven of solves, each of
 which must be caught: a measurement that can't fail would say nothing.
 
-Two more things are tried on the product itself. Servers that do more than they say break the bound
-(``servers_broken``): none of them may get a claim that rests on it. And federations that differ in the leaver's data
-only: where both are forgotten as ``exact``, the released models have to be the same bit by bit.
+Three more things are tried on the product itself. Servers that do more than they say break the bound
+(``servers_broken``): none of them may get a claim that rests on it. Federations that differ in the leaver's data
+only: where both are forgotten as ``exact``, the released models have to be the same bit by bit. And random histories
+of sums that are kept, in which clients come and go, servers die and backups are restored: the model, and whose sums
+are left, have to be what they are without the leaver, bit by bit (``kept_sums_pairs``). Eleven wrong versions of
+keeping sums must be caught in the same way.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from itertools import accumulate
 import numpy as np
 
 from benchmarks._claims import judge_changed_data, judge_server
+from benchmarks._kept_worlds import CASES as KEEPERS
+from benchmarks._kept_worlds import judge_kept_sums, judge_wrong_sums
 from benchmarks._measure import finish, parser, progress
 from benchmarks._solves import WrongSolve, judge_solve
 from benchmarks._strategies import CASES as SERVER_APPS
@@ -401,6 +406,8 @@ def main() -> None:
         solves = list(progress(workers.map(judge_solve, range(20 if chosen.quick else 600)), "solves"))
         servers = list(workers.map(judge_server, range(2 if chosen.quick else 60)))
         changed = list(workers.map(judge_changed_data, range(1 if chosen.quick else 60)))
+        kept = list(progress(workers.map(judge_kept_sums, range(2 if chosen.quick else 200)), "kept sums"))
+        keepers = dict(zip(KEEPERS, workers.map(judge_wrong_sums, KEEPERS), strict=True))
         # The others are a part of falsify --quick, too.
         names = list(SERVER_APPS)[-1:] if chosen.quick else list(SERVER_APPS)
         apps = [list(workers.map(judge_server_app, [(name, off) for name in names])) for off in (False, True)]
@@ -409,7 +416,9 @@ def main() -> None:
         wrong: sum(outcome.caught[wrong] for outcome in outcomes) for wrong in Wrong
     }
     caught |= {wrong: sum(outcome.caught[wrong] for outcome in solves) for wrong in WrongSolve}
-    shown = {wrong.value: count for wrong, count in caught.items()} | {f"it {app.name}": app.false for app in apps[1]}
+    shown: dict[str, int] = {wrong.value: count for wrong, count in caught.items()}
+    shown |= {f"it {app.name}": app.false for app in apps[1]}
+    shown |= {f"it {name}": differs for name, differs in keepers.items()}
     finish(
         {
             "cases": cases,
@@ -420,10 +429,12 @@ def main() -> None:
             + sum(outcome.violations for outcome in solves)
             + sum(each.claimed and each.broken for each in servers)
             + sum(each.different for each in changed)
+            + sum(each.different for each in kept)
             + sum(app.false for app in apps[0]),
             "servers": len(servers),
             "servers_broken": sum(each.broken for each in servers),
             "exact_pairs": sum(each.pairs for each in changed),
+            "kept_sums_pairs": sum(each.pairs for each in kept),
             "worst_ratio": max(outcome.worst_ratio for outcome in outcomes),
             "median_ratio": float(np.median(last)),
             "tight_error": max(outcome.tight_error for outcome in outcomes),
