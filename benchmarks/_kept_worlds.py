@@ -196,10 +196,10 @@ class World:
                     history.participants.readmit(name, "a new contract")
             case "run":
                 self.run()
-            case "forget" if self._keeps_others():
+            case "forget":
                 with suppress(ValueError):
                     self._federation().forget(Solve(), Rounds(1), level=ErasureLevel.PURGE)
-            case "die asking" | "die storing" | "die recording" | "die erasing" if self._keeps_others():
+            case "die asking" | "die storing" | "die recording" | "die erasing":
                 self.die(event, name)
             case "back up":
                 self.backup, self.asked = copy_history(history), []
@@ -257,15 +257,6 @@ class World:
             self.run()
         self.clinics.fatal, self.clinics.connected = "", connected
         self.history = copy_history(self.history)
-
-    def _keeps_others(self) -> bool:
-        """Return whether sums of others who stay are kept.
-
-        Else a forgetting asks everybody (theory section 16), and that it does so now follows from who leaves. Within
-        one whole run that makes no difference.
-        """
-        kept = [name for name in self.history.sums.digests() if name != LEAVER]
-        return bool(self.history.participants.remaining(kept))
 
     def _federation(self) -> Revocable:
         return Revocable(self.history, self.clinics, scored=False)

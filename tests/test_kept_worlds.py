@@ -80,3 +80,11 @@ def test_wrong_versions_are_caught(name: str) -> None:
     assert judge_wrong_sums(name)
     right = replace(CASES[name], clinics=Clinics, world=World, wrong=nullcontext)
     assert right.compare() == ALIKE
+
+
+# Of those who stay nobody has sent sums: had the leaver never been there, nobody would be asked now.
+ALONE = [("connect", LEAVER), RUN, ("connect", "bern"), ("leave", LEAVER), ("forget", ""), ("rows", "bern")]
+
+
+def test_nobody_is_asked_because_the_only_one_left_whose_sums_are_kept() -> None:
+    assert Case(ALONE).compare() == ALIKE

@@ -406,6 +406,12 @@ class Revocable:
             if interrupted():
                 return
         recorder.finish_body()
+        if asking is not None and self.engine.facts.keeps_sums and not self.find_present(asking):
+            if not recorder.body_rounds_here:
+                # Nobody else has sent sums: had who leaves never been there, nothing would have been solved yet.
+                return
+            # Another body needs everybody's.
+            asking = None
         last = replace(solving, most_rounds=max(begun, recorder.body_rounds_here) + solving.most_rounds)
         present = partial(self.find_present, asking)
         solve(self.engine, recorder, present, last, self._show(recorder), interrupted, asking)
@@ -480,9 +486,10 @@ class Revocable:
             the names of those who are connected, and of those whose sums are kept.
         """
         remaining = self.history.participants.remaining
-        kept = remaining(list(self.history.sums.digests())) if self.engine.facts.keeps_sums else []
-        others = self.engine.clients if asking is None or not kept else asking
-        return remaining([*dict.fromkeys((*others, *kept))])
+        if not self.engine.facts.keeps_sums:
+            return remaining(self.engine.clients)
+        kept = remaining(list(self.history.sums.digests()))
+        return remaining([*dict.fromkeys((*(self.engine.clients if asking is None else asking), *kept))])
 
     def _scores(self, recorder: Recorder, branch: Branch) -> Scores:
         """Measure the newest model before the names of the forgotten are gone."""

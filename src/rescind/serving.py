@@ -268,6 +268,15 @@ def serve(
             placed = None
         federation.planned(plan)
 
+    def hand_out() -> None:
+        nonlocal placed
+        newest = history.newest
+        # Where sums are kept nothing was trained until the head is solved.
+        made = not federation.engine.facts.keeps_sums or newest in history.timeline.solved
+        if outlet is not None and made and placed != newest:
+            placed = newest
+            outlet.put(newest, history.model(newest))
+
     heeding = replace(federation, planned=begin)
     while True:
         # What is there already, and knows nobody who waits, stays there.
@@ -282,9 +291,8 @@ def serve(
         if due or any(asked.served for asked in find_unfinished(history)):
             for outcome in heeding.forget(chosen, until, level=level, approval=approval or not due):
                 served(outcome)
-        if outlet is not None and history.outcomes() and not history.requests.waiting() and placed != history.newest:
-            placed = history.newest
-            outlet.put(placed, history.model(placed))
+        if history.outcomes() and not history.requests.waiting():
+            hand_out()
         # Somebody may have asked in this very moment: then the next turn serves it.
         with suppress(PendingRequestError, *([NoSumsError] if rule else [])):
             # A solution is made once: a run that does not end would ask everybody for it again and again. It is made
@@ -310,9 +318,7 @@ def serve(
         if not history.timeline.open_requests and not unfinished:
             newest = history.newest
             model = history.model(newest)
-            if outlet is not None and placed != newest:
-                outlet.put(newest, model)
-                placed = newest
+            hand_out()
             if told != newest and (outsiders := find_outsiders(history)):
                 _LOG.warning("rescind: not in %s: %s", newest, list_some([*map(str, outsiders)], _MOST_NAMED))
             told = newest

@@ -75,7 +75,7 @@ def solve(
     against the client's own earlier ones.
 
     Where sums are kept, whoever's are there is not asked, and need not be there; of the others those ``asking`` are,
-    or all if that is None, or if no sums are kept at all.
+    or all if that is None.
     """
     check_solvable(engine)
     if isinstance(engine.facts.head_loss, SquaredL2):
@@ -171,9 +171,8 @@ def _solve_ridge(
         def keep(name: str, sums: RidgeSums, sent: dict[str, str] = sent) -> None:
             sent[name] = recorder.sums.store(sums)
 
-        if asking is None or kept.keys().isdisjoint(names):
-            asking = names
-        asked = find_asked(engine, recorder.sums, [name for name in names if name in asking])
+        wanted = names if asking is None or not facts.keeps_sums else asking
+        asked = find_asked(engine, recorder.sums, [name for name in names if name in wanted])
         if facts.keeps_sums:
             asked = _find_room(loss, [name for name in names if name in kept], asked)
         renewed = recorder.sums.find_renewals()
