@@ -45,7 +45,10 @@ class Clinics:
 
     def train(self, msg: Message, context: Context) -> Message:
         name = str(context.node_config["client-id"])
-        self.asked.append(name)
+        (settings,) = msg.content.config_records.values()
+        # Whether its rows are named is no question about them.
+        if not settings["rescind.only_rows"]:
+            self.asked.append(name)
         (arrays,) = msg.content.array_records.values()
         self.shown |= {float(np.abs(array.numpy()).max()) for array in arrays.values()}
         shard, count = CLINICS[name], self.rows.get(name)

@@ -24,7 +24,7 @@ from rescind.core.sensitivity import first_joined, never_joined
 from rescind.core.solver import Solving
 from rescind.core.summary import Request, Summary
 from rescind.core.training import UNIT_ROUNDOFF
-from rescind.engines.engine import Engine, StagedEngine
+from rescind.engines.engine import Engine, RowsEngine, StagedEngine
 from rescind.engines.server import Average, Server, check_server, draw_noise, norm
 from rescind.engines.solving import check_solvable, solve
 from rescind.engines.stops import Rounds, Stop
@@ -448,7 +448,23 @@ class Revocable:
                 waiting.append(asked)
             elif is_approved(self.history, asked.number, approval):
                 recorder.settle(asked.number)
-        return waiting
+        return [asked for asked in waiting if not self._ask_for_rows(asked)]
+
+    def awaits_rows(self, number: int) -> bool:
+        """Return whether a client has not named the rows of a request yet, and can be asked for them."""
+        return getattr(self.engine, "names_rows", False) and bool(self.history.requests.find_unnamed(number))
+
+    def _ask_for_rows(self, asked: FiledRequest) -> bool:
+        """Ask who has not named the rows of a request yet; return whether it has to wait for them.
+
+        Without them the client would be left out as a whole, and not the rows.
+        """
+        if not self.awaits_rows(asked.number):
+            return False
+        participants, missing = self.history.participants, self.history.requests.find_unnamed(asked.number)
+        names = [name for name in participants.names(asked.request.group) if participants.blind(name) in missing]
+        cast(RowsEngine, self.engine).ask_for_rows(asked.number, names)
+        return self.awaits_rows(asked.number)
 
     def _show(self, recorder: Recorder) -> Watch:
         """Return a function that shows the newest model to ``watch``, once it is recorded and unless it is held."""

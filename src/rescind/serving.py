@@ -287,6 +287,7 @@ def serve(
             due = rule is None or rule(list(history.timeline.open_requests.values()), datetime.now().astimezone())
         except StopServing:
             return _take(history)
+        before = set(history.timeline.open_requests)
         # What was begun is finished at any time; what is still open is then planned, and waits until it is due.
         if due or any(asked.served for asked in find_unfinished(history)):
             for outcome in heeding.forget(chosen, until, level=level, approval=approval or not due):
@@ -299,13 +300,13 @@ def serve(
             # again for whoever is not in it: FedAvg would only lead away from there.
             if federation.engine.facts.keeps_sums or _is_solved(history):
                 if wanting := _find_wanting(federation) - tried:
-                    before = history.newest if history.timeline.branches else None
+                    shown = history.newest if history.timeline.branches else None
                     try:
                         heeding.solve(asking={name for name, _, _ in wanting})
                     finally:
                         # Nobody was asked if somebody asked to be forgotten before. Whoever was asked in vain is
                         # asked in the next run, and not because somebody else came.
-                        if history.timeline.branches and history.newest != before:
+                        if history.timeline.branches and history.newest != shown:
                             tried |= _find_silent(history, wanting)
             elif solved is None or solved != history.newest:
                 heeding.solve() if solve else heeding.train(until)
@@ -325,10 +326,13 @@ def serve(
             if not history.timeline.open_requests and rule is None:
                 return model
         waiting = list(history.timeline.open_requests)
+        # Who asks for it meanwhile is asked for the rows in the next turn.
+        unnamed = [number for number in waiting if number in before and federation.awaits_rows(number)]
         undecided = [number for number in waiting if approval and _is_undecided(history, number, approval)]
-        if waiting and waiting == undecided and rule is None:
-            raise _ask_for_approval(undecided, approval)
-        if rule is not None and (not due or waiting == undecided):
+        stuck = waiting == sorted({*undecided, *unnamed})
+        if waiting and stuck and rule is None:
+            raise _ask_for_rows(history, unnamed) if unnamed else _ask_for_approval(undecided, approval)
+        if rule is not None and (not due or stuck):
             pause()
 
 
@@ -360,6 +364,15 @@ def _ask_for_approval(numbers: Sequence[int], approval: Approvers) -> PendingReq
     return PendingRequestError(
         f"request {_list(numbers)} is planned and waits for somebody to agree: rescind approve HISTORY NUMBER --by "
         f"PERSON{key}, or rescind refuse HISTORY NUMBER --by PERSON --reason REASON; then start the next run"
+    )
+
+
+def _ask_for_rows(history: History, numbers: Sequence[int]) -> PendingRequestError:
+    due = min(history.timeline.open_requests[number].deadline[:10] for number in numbers)
+    return PendingRequestError(
+        f"request {_list(numbers)} waits until its clients have named the rows, due {due}: each gives train_head "
+        "removed= and request=, and the next run serves it. If one never does, take the request back and forget all "
+        "of the client (rescind request), or say why not (rescind refuse)"
     )
 
 

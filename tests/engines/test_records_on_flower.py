@@ -16,8 +16,10 @@ import rescind.flower
 from rescind import Budget, History, Sampling
 from rescind.audit.replay import distance
 from rescind.certificates.issue import build_statement
+from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope
 from rescind.engines.rows import check_row, commit_rows, find_left_out
+from rescind.errors import PendingRequestError
 from rescind.flower import run
 from rescind.flower.wire import EXECUTED
 from rescind.forgetting import Revocable
@@ -104,18 +106,47 @@ def test_a_row_is_forgotten_and_the_clinic_stays(
         assert not check_row(named.root, 1, receipt, rows.features[at + 2], int(rows.labels[at + 2]))
 
 
-def test_who_has_not_named_its_rows_does_not_take_part(history: History) -> None:
-    start(history, num_rounds=2)
+def test_a_request_waits_until_its_rows_are_named_and_the_clinic_stays(
+    history: History, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "model.safetensors"
+    start(history, num_rounds=2, save_to=file)
     history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
-    start(history, num_rounds=2)
+    with pytest.raises(PendingRequestError, match="request 1 waits until its clients have named the rows, due 20"):
+        start(history, num_rounds=2, save_to=file)
+    assert list(history.outcomes()) == []
+    assert history.newest == ModelId(0, 2)
+    assert not file.exists()
+    assert "clinic-2" not in caplog.text
+    # That it deleted them is as good.
+    start(history, {"removed": [], "request": 1}, num_rounds=2, save_to=file)
     (outcome,) = history.outcomes()
     assert outcome.mode.value == "exact"
-    assert all(len(edge.clients) == 5 for edge in history.lineage().edges)
-    # Once it does, it is back; and that it deleted them is as good.
-    start(history, {"removed": [], "request": 1}, num_rounds=5)
-    assert len(history.lineage().edges[-1].clients) == 6
+    assert {len(edge.clients) for edge in history.lineage().edges} == {6}
     assert build_statement(history, 1).predicate.rows == ()
     assert history.integrity.verify() == []
+    assert file.exists()
+
+
+def test_whoever_is_asked_for_its_rows_is_asked_for_nothing_else(history: History) -> None:
+    start(history, num_rounds=1)
+    history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    app, seen = ClientApp(), list[tuple[str, dict[str, Any]]]()
+    app.query()(rescind.flower.identify)
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        name = str(context.node_config["client-id"])
+        shard = CLINICS[name]
+        reply = rescind.flower.train_head(msg, context, shard.features, shard.labels, removed=[0], request=1)
+        seen.append((name, {key: dict(record) for key, record in reply.content.items()}))
+        return reply
+
+    start_app(history, app, num_rounds=1)
+    name, content = seen[0]
+    assert name == "clinic-2"
+    assert set(content.pop(EXECUTED)) == {"digest"}
+    assert not any(content.values())
 
 
 def test_who_asks_while_it_runs_keeps_its_label(history: History) -> None:
@@ -147,10 +178,10 @@ def test_a_list_from_before_the_request_is_no_answer(history: History, stale: An
     history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
     start(history, {"removed": stale, "request": 1}, num_rounds=1)
     history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
-    start(history, {"removed": stale, "request": 1}, num_rounds=1)
-    assert [len(edge.clients) for edge in history.lineage().edges] == [5]
+    with pytest.raises(PendingRequestError, match="request 2 waits until"):
+        start(history, {"removed": stale, "request": 1}, num_rounds=1)
     start(history, {"removed": [0, 1], "request": 2}, num_rounds=2)
-    assert [len(edge.clients) for edge in history.lineage().edges] == [5, 6]
+    assert [len(edge.clients) for edge in history.lineage().edges] == [6, 6]
 
 
 @pytest.mark.parametrize("settings", [{"solve": True}, {"num_rounds": 2}])
@@ -173,12 +204,12 @@ def test_rows_that_go_without_a_request_are_a_contradiction(history: History) ->
 
 
 @pytest.mark.parametrize("root", ["", "x" * 64, "A" * 64, 3, [1.0], b"0" * 64, "0" * 63])
-def test_a_root_that_is_none_is_rejected(history: History, root: Any) -> None:
+def test_a_root_that_is_none_is_rejected(history: History, root: Any, caplog: pytest.LogCaptureFixture) -> None:
     start(history, num_rounds=1)
     history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
-    start(history, {"removed": [0], "request": 1}, root, num_rounds=2)
-    (event, *_) = [event for _, event in history.timeline.of(RepliesRejected)]
-    assert "no digest" in event.rejected[0][1]
+    with pytest.raises(PendingRequestError, match="waits until its clients have named the rows"):
+        start(history, {"removed": [0], "request": 1}, root, num_rounds=2)
+    assert "is no digest" in caplog.text
     assert not list(history.timeline.of(RowsNamed))
 
 

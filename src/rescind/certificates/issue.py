@@ -145,7 +145,7 @@ def gather_claims(
         rows=tuple(
             NamedRows(client=event.client, root=event.root)
             for _, event in timeline.of(RowsNamed)
-            if event.request == asked.number
+            if event.request == asked.number and event.root
         ),
         mode=mode.value,
         scope=scope.value,

@@ -54,7 +54,7 @@ class Complaint(StrEnum):
         "single rows. If that is meant, begin a new file of counts"
     )
     ROWS_NOT_NAMED = (
-        "request {} asks to forget some of this client's examples, and it is served: name them with "
+        "request {} asks to forget some of this client's examples: name them with "
         "train_head(..., removed=..., request={}), or give an empty list if they are deleted already"
     )
     NOTHING_LEFT = "removed leaves no example: a client without any cannot take part"

@@ -20,6 +20,7 @@ __all__ = [
     "Keep",
     "Replies",
     "RidgeEngine",
+    "RowsEngine",
     "StagedEngine",
     "SummingEngine",
 ]
@@ -142,6 +143,22 @@ class RidgeEngine(Engine, Protocol):
 
         Returns:
             what they answered, as far as it can be an honest answer.
+        """
+
+
+class RowsEngine(Engine, Protocol):
+    """An engine that can ask clients whether they have named the rows that are to be forgotten."""
+
+    @property
+    def names_rows(self) -> bool:
+        """Whether its clients answer that."""
+
+    def ask_for_rows(self, number: int, names: Sequence[str]) -> None:
+        """Ask clients whether they have named their rows, and record of those who have that they did.
+
+        Args:
+            number: the request's number.
+            names: the clients.
         """
 
 

@@ -113,6 +113,8 @@ def train_head(
             # Of targets nothing is committed to: what is shown later is that an example's features were among them.
             classes = expected if targets is None else np.zeros(len(expected), np.int64)
             executed["removed"] = commit_rows(receipts, told.removal, features, classes, left_out)
+        if told.only_rows:
+            return _reply(msg, executed, SUMS, ArrayRecord(), {})
         features, expected = features[~left_out], expected[~left_out]
         if not len(expected):
             raise Complaint.NOTHING_LEFT.error()

@@ -63,7 +63,8 @@ class Instructions:
     question: then nobody trains, and the client answers with sums over its rows. ``ridge`` is such a question too, of
     a head with squared error. ``body`` is the digest of the published body that the features have to come from, if
     one is named. ``removal`` is the number of the last request to forget some of this client's rows, which it leaves
-    out from then on; 0 if there is none.
+    out from then on; 0 if there is none. ``only_rows`` asks whether the client has named the rows of that request,
+    and for nothing else.
     """
 
     training: LocalTraining
@@ -77,6 +78,7 @@ class Instructions:
     ridge: SquaredL2 | None = None
     body: str = ""
     removal: int = 0
+    only_rows: bool = False
 
     @property
     def is_question(self) -> bool:
@@ -98,6 +100,7 @@ class Instructions:
             f"{PREFIX}ridge": json.dumps(encode(self.ridge)) if self.ridge else "",
             f"{PREFIX}body": self.body,
             f"{PREFIX}removal": self.removal,
+            f"{PREFIX}only_rows": self.only_rows,
         }
 
     @classmethod
@@ -118,6 +121,7 @@ class Instructions:
             ridge=decode(SquaredL2, json.loads(value["ridge"])) if value["ridge"] else None,
             body=str(value["body"]),
             removal=int(value["removal"]),
+            only_rows=bool(value["only_rows"]),
         )
 
     def digest(self) -> str:

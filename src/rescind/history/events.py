@@ -279,7 +279,10 @@ class MeanMissed(OfModel):
 
 @dataclass(frozen=True, slots=True)
 class RowsNamed:
-    """A client commits to the rows that it leaves out for a request; ``client`` is its digest in the request."""
+    """A client has named the rows that it leaves out for a request; ``client`` is its digest in the request.
+
+    ``root`` commits to them, and is empty where the client keeps no receipts.
+    """
 
     request: int
     client: str

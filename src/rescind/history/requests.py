@@ -343,17 +343,40 @@ class Requests:
         Args:
             name: the client's name.
             number: the request's number.
-            root: the root, a SHA-256 in hexadecimal.
+            root: the root, a SHA-256 in hexadecimal; empty if the client keeps no receipts.
 
         Raises:
             ValueError: the request is not about rows of this client, or ``root`` is no SHA-256.
         """
-        check_digest(root)
-        if name not in self._participants.rows_asked([name]).get(number, ()):
+        if root:
+            check_digest(root)
+        own, requests = self._participants.blind(name), self._journal.timeline.requests
+        filed = requests[number - 1] if 0 < number <= len(requests) else None
+        if filed is None or filed.request.scope is not PrivacyScope.RECORDS or own not in filed.forgotten:
             raise ValueError(f"request {number} is not about rows of {name!r}")
-        own = self._participants.blind(name)
-        if (number, own) not in ((event.request, event.client) for _, event in self._journal.timeline.of(RowsNamed)):
+        known = [
+            event.root
+            for _, event in self._journal.timeline.of(RowsNamed)
+            if (event.request, event.client) == (number, own)
+        ]
+        if not known or (root and not any(known)):
             self._journal.record(RowsNamed(number, own, root))
+
+    def find_unnamed(self, number: int) -> tuple[str, ...]:
+        """Return which clients have not named their rows for a request yet.
+
+        Args:
+            number: the request's number.
+
+        Returns:
+            their digests in the request; nothing if it is not about rows.
+        """
+        timeline = self._journal.timeline
+        filed = timeline.requests[number - 1]
+        if filed.request.scope is not PrivacyScope.RECORDS:
+            return ()
+        named = {event.client for _, event in timeline.of(RowsNamed) if event.request == number}
+        return tuple(client for client in filed.forgotten if client not in named)
 
 
 def write_approval(run: str, planned: Entry, by: str) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, Strategy
 
 from rescind.core.arrays import Tensor
@@ -42,6 +42,7 @@ from rescind.flower.server.replies import (
     check_ridge_answer,
     combinable,
     kinds,
+    read_named,
     read_root,
 )
 from rescind.flower.wire import DISTANCE, Instructions
@@ -112,6 +113,7 @@ class FlowerEngine:
     # Two, as who evaluates depends on who else is there: that must not reach training.
     _backoff: Backoff = field(default_factory=Backoff)
     _evaluating: Backoff = field(default_factory=Backoff)
+    _asking: Backoff = field(default_factory=Backoff)
 
     @property
     def strategy(self) -> Strategy:
@@ -224,6 +226,47 @@ class FlowerEngine:
 
         done = self._ask(model, model_id, names, trained=tuple(tensors), ridge=loss)
         return Answers.collect_ridge(show_each(self._sort_out(done, check), keep), **self._describe(done))
+
+    @property
+    def names_rows(self) -> bool:
+        """Whether clients can be asked if they have named the rows of a request: our helper answers that."""
+        return self.recorded.helper or self.facts.stages is not None
+
+    def ask_for_rows(self, number: int, names: Sequence[str]) -> None:
+        """Ask those of some clients that are connected whether they have named the rows of a request."""
+        self._asking.begin_turn()
+        asked = self._asked([name for name in names if name in self.clients], self._asking)
+        start = self.start()
+        told = replace(
+            self._usual(ModelId(0, 0), {"trained": tuple(find_head(start, self.facts)), **self._question()}),
+            removal=number,
+            only_rows=True,
+        )
+        messages = [
+            Message(
+                RecordDict({"arrays": self.packed(start), "config": ConfigRecord({**told.record()})}),
+                self._node(name),
+                MessageType.TRAIN,
+            )
+            for name in asked
+        ]
+        answers = self._exchange(messages, asked, self._asking)
+        # Whoever has not named them is asked again ever more seldom, like whoever is silent.
+        self._asking.note_replies([self._node(name) for name in asked if name not in answers], ())
+        for name, reply in answers.items():
+            try:
+                root = read_named(reply.content, told.digest())
+            except RejectedReplyError as reason:
+                _LOG.warning("rescind: the reply of node %d is not used: %s", self._node(name), reason)
+                continue
+            self.recorded.history.requests.name_rows(name, number, root or "")
+
+    def _question(self) -> dict[str, Any]:
+        """Return what makes a message a question for our helper, where code of the clients' own trains the rest."""
+        loss = self.facts.head_loss
+        if isinstance(loss, SquaredL2):
+            return {"ridge": loss}
+        return {"training": replace(self.facts.training, loss=loss), "wanted": Wanted.GRADIENT}
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Ask the named clients for their accuracies, and return the mean over those that tell one."""
@@ -389,6 +432,14 @@ class FlowerEngine:
         self, model_id: ModelId, names: Sequence[str], question: Mapping[str, Any]
     ) -> dict[str, Instructions]:
         """Return what each client is told; ``question`` is what differs where a head is solved."""
+        general, removals = self._usual(model_id, question), self.recorded.history.participants.removals(names)
+        return {
+            name: replace(general, seed=client_seed(self.secret, name, model_id), removal=removals.get(name, 0))
+            for name in names
+        }
+
+    def _usual(self, model_id: ModelId, question: Mapping[str, Any]) -> Instructions:
+        """Return what every client is told alike."""
         history = self.recorded.history
         # It follows from all models, the leaver's too, and code of the clients' own has no use for it.
         witnessed = self.recorded.helper or bool(question)
@@ -402,11 +453,7 @@ class FlowerEngine:
             masked=self.recorded.options.masked,
             body=self.facts.body.digest if self.facts.body else "",
         )
-        general, removals = replace(usual, **question), history.participants.removals(names)
-        return {
-            name: replace(general, seed=client_seed(self.secret, name, model_id), removal=removals.get(name, 0))
-            for name in names
-        }
+        return replace(usual, **question)
 
     def _reach(self, model: Mapping[str, Tensor]) -> tuple[float, float] | None:
         """Return where results from a model can be, a factor and a radius, if that is known and they can be seen."""

@@ -108,6 +108,14 @@ def _check_weight(content: RecordDict, expected: Expected) -> float:
     return weight
 
 
+def read_named(content: RecordDict, digest: str) -> str | None:
+    """Return the root of a reply that says that rows are named, None if it has none; or refuse it."""
+    executed = content.config_records.get(EXECUTED)
+    if executed is None or executed.get("digest") != digest:
+        raise RejectedReplyError(NOT_EXECUTED)
+    return read_root(content)
+
+
 def read_root(content: RecordDict) -> str | None:
     """Return the root by which a reply commits to the rows that it leaves out, if it does; or refuse it."""
     executed = content.config_records.get(EXECUTED)
