@@ -26,6 +26,7 @@ from typer.core import TyperGroup
 from rescind import History
 from rescind.cli import app
 from rescind.cli.init import _write_arguments
+from rescind.cli.shared import Table, show
 from rescind.core.calibration import Budget
 from rescind.core.facts import PublicHead
 from rescind.engines.stops import Accuracy, Rounds
@@ -465,3 +466,18 @@ def test_init_shows_a_call_that_opens_this_history_from_anywhere(
     assert call == "'postgresql://recorder@db.example.org/federation', " + ", ".join(
         f"{name}={value!r}" for name, value in settings.items()
     )
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_table_shows_names_as_they_are(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    show(
+        {},
+        [Table(("client", "state"), [("[/] Ospedale :smile: 医院", "active"), ("\x1b[2J", "silent")])],
+        as_json=False,
+    )
+    text = re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out)
+    lines = [re.split("  +", line.strip()) for line in text.splitlines()]
+    assert lines == [["client", "state"], ["[/] Ospedale :smile: 医院", "active"], [r"\x1b[2J", "silent"]]

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescind.cli.shared import AsJson, Delta, Epsilon, Location, open_existing, show, table
+from rescind.cli.shared import AsJson, Delta, Epsilon, Location, Table, open_existing, show
 from rescind.progress import show_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from rich.table import Table
 
     from rescind.core.planning import Candidate
     from rescind.preview import Preview
@@ -87,7 +85,7 @@ def _words(ways: Preview, chosen: Candidate) -> Iterator[str | Table]:
         mark = "->" if candidate is chosen else ""
         sent = decimal(ways.count_bytes(candidate))
         rows.append((mark, start, noise, candidate.mode.value, f"{candidate.predicted_rounds:.0f}", sent))
-    yield table(("", "restart from", "noise", "claim", "rounds, about", "a client sends"), rows)
+    yield Table(("", "restart from", "noise", "claim", "rounds, about", "a client sends"), rows)
     if len(few) < len(offered):
         yield f"and {len(offered) - len(few)} more, all of them with --json"
     yield ""

@@ -15,10 +15,10 @@ from rescind.cli.shared import (
     Epsilon,
     Location,
     Number,
+    Table,
     describe_leaving,
     open_existing,
     show,
-    table,
     warn_of_changes,
 )
 
@@ -158,7 +158,7 @@ def list_(history: Location, as_json: AsJson = False) -> None:
         for row in rows
     ]
     heads = ("request", "asked", "who leaves", "epsilon, delta", "state")
-    show({"requests": rows}, [table(heads, lines)] if lines else ["no requests"], as_json)
+    show({"requests": rows}, [Table(heads, lines)] if lines else ["no requests"], as_json)
 
 
 @app.command()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,14 +17,12 @@ import typer
 from rescind.texts import make_plain
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from rescind.core.edges import ModelId
     from rescind.history.history import History
 
 INTERRUPTED = 130
-# More than any table needs.
-_WIDEST = 1_000_000
+# A table of more rows would take seconds.
+_MOST_FOLDED = 1_000
 
 Location = Annotated[
     str,
@@ -38,8 +38,26 @@ Delta = Annotated[float, typer.Option(help="The guarantee's delta.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of words.")]
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under heads, for ``show``."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def lines(self) -> Iterator[str]:
+        """Return the table in lines, however long they are."""
+        from rich.cells import cell_len
+
+        rows = [self.heads, *(tuple(map(make_plain, row)) for row in self.rows)]
+        widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            filled = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
+            yield "  ".join(filled).rstrip()
+
+
 def show(result: Mapping[str, object], words: Iterable[str | Sequence[str] | Table], as_json: bool) -> None:
-    """Print a result, for people or for programs: each of the words is a line, the fields of one, or a ``table``."""
+    """Print a result, for people or for programs: each of the words is a line, the fields of one, or a table."""
     if as_json:
         typer.echo(json.dumps(result, indent=1))
         return
@@ -48,25 +66,23 @@ def show(result: Mapping[str, object], words: Iterable[str | Sequence[str] | Tab
             typer.echo(make_plain(line))
         elif isinstance(line, Sequence):
             typer.echo("\t".join(map(make_plain, line)))
+        elif sys.stdout.isatty() and len(line.rows) <= _MOST_FOLDED:
+            _fold(line)
         else:
-            from rich.console import Console
-
-            # A client may be called "[/]".
-            console = Console(soft_wrap=True, markup=False, emoji=False)
-            if not console.is_terminal:
-                # What goes through a pipe is not broken at a terminal's width.
-                console.width = _WIDEST
-            console.print(line)
+            # What goes through a pipe is not broken at a terminal's width.
+            typer.echo("\n".join(line.lines()))
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Return a table for ``show``."""
-    from rich.table import Table
+def _fold(table: Table) -> None:
+    """Print a table, each cell in as many lines as the terminal's width makes of it."""
+    import rich.table
+    from rich.console import Console
 
-    made = Table(*heads, box=None, pad_edge=False)
-    for row in rows:
+    made = rich.table.Table(*table.heads, box=None, pad_edge=False)
+    for row in table.rows:
         made.add_row(*map(make_plain, row))
-    return made
+    # A client may be called "[/]".
+    Console(soft_wrap=True, markup=False, emoji=False).print(made)
 
 
 def parse_model(text: str) -> ModelId:

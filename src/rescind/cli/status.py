@@ -13,12 +13,12 @@ import typer
 from rescind.cli.shared import (
     AsJson,
     Location,
+    Table,
     complain,
     describe_leaving,
     open_existing,
     parse_model,
     show,
-    table,
     warn_of_changes,
 )
 from rescind.progress import show_progress
@@ -26,8 +26,6 @@ from rescind.texts import list_some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from rich.table import Table
 
     from rescind.views.overview import Gauges, Overview
 
@@ -193,7 +191,7 @@ def clients(
         for client in known
     ]
     nobody = "nobody has taken part yet" if find is None and model is None else "no client is like that"
-    show({"clients": rows}, [table(heads, lines)] if lines else [nobody], as_json)
+    show({"clients": rows}, [Table(heads, lines)] if lines else [nobody], as_json)
 
 
 def _check(history: str, now: datetime, as_json: bool) -> None:
@@ -237,7 +235,7 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
         filled = round(_BAR * influence.sensitivity / largest) if 0 < largest < NO_BOUND else 0
         moved = f"{influence.sensitivity:.3g}" if influence.sensitivity < NO_BOUND else "no bound"
         rows.append((influence.client, "#" * filled, moved, str(influence.rounds)))
-    yield table(("client", "how far it may have moved the model", "", "recorded rounds"), rows)
+    yield Table(("client", "how far it may have moved the model", "", "recorded rounds"), rows)
     if view.clients > len(view.influences) == _MOST_SHOWN:
         yield f"and {view.clients - _MOST_SHOWN} more"
     yield ""
