@@ -181,6 +181,21 @@ def test_who_is_no_anchor_is_forgotten_exactly_by_solving_the_head_again(history
     assert max(float(np.abs(model[name] - other[name]).max()) for name in model) <= 1e-3
 
 
+def test_whoever_comes_after_a_forgetting_is_in_the_head_too(history: History) -> None:
+    late = next(name for name in CLINICS if name not in (*ANCHORS, "clinic-0"))
+    early = tuple(name for name in CLINICS if name != late)
+    start(history, clients=early)
+    history.requests.ask(["clinic-0"], BUDGET)
+    start(history, clients=early)
+    body, solved = body_of(history, history.newest), history.newest
+    start(history, clients=early)
+    assert history.newest == solved
+    start(history)
+    assert {client.called for client in list_clients(history) if client.inside} == set(CLINICS) - {"clinic-0"}
+    assert (history.newest.branch, body_of(history, history.newest)) == (1, body)
+    assert history.newest in history.timeline.solved
+
+
 def test_an_anchor_costs_the_body(history: History) -> None:
     start(history)
     before = body_of(history, history.newest)
