@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
 import subprocess
@@ -24,6 +25,7 @@ from flwr.serverapp.strategy import (
     FedProx,
     Krum,
     Result,
+    Strategy,
 )
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
@@ -108,6 +110,17 @@ def test_a_told_distance_is_raised_above_the_exact_one(dtype: Any) -> None:
         assert all(found[str(at)] >= distance for at, distance in enumerate(exact))
         too_small += sum(told[str(at)] < distance for at, distance in enumerate(exact))
     assert too_small > 0
+
+
+def test_run_takes_what_flowers_start_takes_by_the_same_names_in_the_same_order(history: History) -> None:
+    flowers = list(inspect.signature(Strategy.start).parameters)[1:]
+    assert list(inspect.signature(rescind.flower.run).parameters)[1 : len(flowers) + 1] == flowers
+    settings = {"train_config": ConfigRecord(), "evaluate_config": ConfigRecord(), "evaluate_fn": None}
+    result = rescind.flower.run(
+        recorded(history), grid=grid(), initial_arrays=initial(), num_rounds=1, timeout=60, **settings
+    )
+    assert history.newest == ModelId(0, 1)
+    assert len(result.train_metrics_clientapp) == 1
 
 
 # The same numbers as the simulator's

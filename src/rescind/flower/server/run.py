@@ -47,42 +47,44 @@ _CHANGED_CONFIG = (
 def run(
     strategy: Recorded,
     grid: Grid,
-    arrays: ArrayRecord,
+    initial_arrays: ArrayRecord,
     num_rounds: int = 3,
-    *,
-    until: Stop | None = None,
-    method: Method | None = None,
-    solve: bool = False,
     timeout: float = 600.0,
     train_config: ConfigRecord | Sequence[ConfigRecord] | None = None,
     evaluate_config: ConfigRecord | None = None,
     evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    *,
+    until: Stop | None = None,
+    method: Method | None = None,
+    solve: bool = False,
     save_to: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Forget whoever asked for it, then train on from where the history stands.
 
-    Who asks while it runs is forgotten in the same run. Until then nothing that knows them is evaluated, saved or
-    returned; a round that is under way comes to its end first.
+    It takes what Flower's ``Strategy.start`` takes, by the same names and in the same order. Who asks while it runs
+    is forgotten in the same run. Until then nothing that knows them is evaluated, saved or returned; a round that is
+    under way comes to its end first.
 
     Args:
         strategy: what is recorded, and where.
         grid: the ServerApp's.
-        arrays: the initial model: theta_0^0 and what is frozen. In every run after the first the history's own
-            theta_0^0 is used; what is frozen has to be the same in every run.
+        initial_arrays: the initial model: theta_0^0 and what is frozen. In every run after the first the history's
+            own theta_0^0 is used; what is frozen has to be the same in every run.
         num_rounds: how many rounds the model has behind it in the end. An exact forgetting goes on from a model that
             has had some of them; after one with noise they count anew.
-        until: a rule that ends a branch earlier, such as ``Accuracy(0.8, most=num_rounds)``.
-        method: how to forget; by default ``Sifu()``, or ``Exact()`` where the theorem does not cover the training, or
-            something was recorded that contradicts it, or ``Dp()`` where every round is noised. A branch that
-            ``Solve()`` has solved is not trained on; it is solved again for whoever is there and not in it.
-        solve: the head is solved in place of training it, in a handful of rounds, and ``Solve()`` is how to forget.
-        timeout: how many seconds to wait for replies, and for enough nodes. Who does not answer in time is absent,
-            and is asked again 1, 2, 4 rounds later, and so on; so is who takes more than a quarter of it.
+        timeout: how many seconds to wait for replies, and for enough nodes; Flower's own default is 3600. Who does not
+            answer in time is absent, and is asked again 1, 2, 4 rounds later, and so on; so is who takes more than a
+            quarter of it.
         train_config: as in Flower's ``Strategy.start``; or a list with those of each round, for a learning rate that
             falls, of which the last stay. They are fixed when the run begins: what follows from metrics or models
             would outlive a restart.
         evaluate_config: as in Flower's ``Strategy.start``.
         evaluate_fn: as in Flower's ``Strategy.start``.
+        until: a rule that ends a branch earlier, such as ``Accuracy(0.8, most=num_rounds)``.
+        method: how to forget; by default ``Sifu()``, or ``Exact()`` where the theorem does not cover the training, or
+            something was recorded that contradicts it, or ``Dp()`` where every round is noised. A branch that
+            ``Solve()`` has solved is not trained on; it is solved again for whoever is there and not in it.
+        solve: the head is solved in place of training it, in a handful of rounds, and ``Solve()`` is how to forget.
         save_to: a file for the model, in the safetensors format. One that may know somebody who asks is removed as
             soon as the run notices the request, and there is one again once they are forgotten.
 
@@ -101,7 +103,7 @@ def run(
     """
     history, options = strategy.history, strategy.options
     _warn_of_relative(history.location, save_to)
-    engine = _engine(strategy, grid, arrays, timeout, train_config, evaluate_config)
+    engine = _engine(strategy, grid, initial_arrays, timeout, train_config, evaluate_config)
     _LOG.info("rescind: %d clients are connected", len(engine.clients))
     result, end_rule = Result(), until or TotalRounds(history, num_rounds)
     if isinstance(end_rule, TotalRounds):
