@@ -153,11 +153,30 @@ def test_a_full_disk_is_told_and_nothing_is_lost(scene: Path, full_disk: Path) -
     (full_disk / "history").chmod(0o700)
     filled(full_disk)
     result = said("request", "add", full_disk / "history", "clinic-2")
-    assert (result.exit_code, "tells whether the disk is full" in result.output) == (1, True), result.output
-    assert "Traceback" not in result.output
+    full = "No space left on device; free some, and do the same again: {}"
+    assert result.exit_code == 1
+    assert full.format(full_disk / "history" / "ledger.sqlite") in result.output
+    for made, words in (
+        ("key.pub", ["key", "new", full_disk / "key"]),
+        ("report.html", ["report", "history", "--output", full_disk / "report.html"]),
+    ):
+        result = said(*words)
+        assert (result.exit_code, full.format(full_disk / made) in result.output) == (1, True), result.output
     result = said("certify", "history", 1, "--key", "operator", "-o", full_disk / "certificate.json")
     assert (result.exit_code, "No space left on device" in result.output) == (1, True), result.output
+    with pytest.raises(OSError, match=f"free some, and do the same again: '{full_disk}/history/ledger.sqlite'"):
+        History(full_disk / "history")
     (full_disk / "ballast").unlink()
+    with History(full_disk / "history") as history:
+        federation = Revocable(history, everybody(6))
+        filled(full_disk)
+        with pytest.raises(OSError, match=f"free some, and do the same again: '{full_disk}/history/"):
+            federation.train(Rounds(9))
+        with pytest.raises(OSError, match=f"free some, and do the same again: '{full_disk}/model'"):
+            federation.release(full_disk / "model")
+    assert not list(full_disk.glob(".*"))
+    (full_disk / "ballast").unlink()
+    assert said("report", "history", "--output", full_disk / "report.html").exit_code == 0
     assert said("request", "add", full_disk / "history", "clinic-2").exit_code == 0
 
 

@@ -72,9 +72,9 @@ def run(
             own theta_0^0 is used; what is frozen has to be the same in every run.
         num_rounds: how many rounds the model has behind it in the end. An exact forgetting goes on from a model that
             has had some of them; after one with noise they count anew.
-        timeout: how many seconds to wait for replies, and for enough nodes; Flower's own default is 3600. Who does not
-            answer in time is absent, and is asked again 1, 2, 4 rounds later, and so on; so is who takes more than a
-            quarter of it.
+        timeout: how many seconds to wait for replies, and for enough nodes; Flower's own default is 3600. Who does
+            not answer in time is absent, and is asked again 1, 2, 4 rounds later, and so on; so is who takes more
+            than a quarter of it.
         train_config: as in Flower's ``Strategy.start``; or a list with those of each round, for a learning rate that
             falls, of which the last stay. They are fixed when the run begins: what follows from metrics or models
             would outlive a restart.
