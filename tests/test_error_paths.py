@@ -200,7 +200,7 @@ def test_an_interruption_ends_in_a_sentence(scene: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(History, "erase", interrupted)
     result = said("erase", "history", "--yes")
-    assert (result.exit_code, "the same command goes on where it was" in result.output) == (130, True)
+    assert (result.exit_code, "give the same command again" in result.output) == (130, True)
     monkeypatch.undo()
     monkeypatch.chdir(scene)
     assert said("erase", "history", "--yes").exit_code == 0

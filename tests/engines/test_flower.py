@@ -792,7 +792,8 @@ def test_strict_constants_are_held_against_the_start_that_is_used(history: Histo
 
 OTHER_ARRAYS = {
     "frozen": ({"body": np.arange(5, dtype=np.float32) + 1}, r"not trained \(body\) are not those.*fixed seed"),
-    "shape": ({"head.weight": np.zeros((CLASSES, FEATURES + 1))}, "other names, types or shapes"),
+    "shape": ({"head.weight": np.zeros((CLASSES, FEATURES + 1))}, "'head.weight' is float64 .*, and was float64"),
+    "more": ({"layer.weight": np.zeros(3)}, r"\('layer.weight' is new\): make them the same"),
 }
 
 
@@ -802,8 +803,19 @@ def test_other_frozen_tensors_or_shapes_are_refused(history: History, kind: str)
     changed, (tensors, words) = initial(), OTHER_ARRAYS[kind]
     for name, tensor in tensors.items():
         changed[name] = Array(tensor)
+    trained = [name for name in changed if name != "body"]
+    # Of a head another tensor is told before by its loss.
+    training = LocalTraining(steps=1, learning_rate=0.1, loss=NetworkLoss(), precision="float64")
+    options = {"training": training, "trained": trained} if kind == "more" else {}
     with pytest.raises(RunMismatchError, match=words):
-        rescind.flower.run(recorded(history), grid(), changed, num_rounds=2)
+        rescind.flower.run(recorded(history, **options), grid(), changed, num_rounds=2)
+
+
+def test_another_sampling_is_told_in_words(history: History) -> None:
+    rescind.flower.run(recorded(history), grid(), initial(), num_rounds=1)
+    words = r"everybody in every round, not each client in a round with a chance of 0.3: go on with"
+    with pytest.raises(RunMismatchError, match=words):
+        rescind.flower.run(recorded(history, rate=0.3), grid(), initial(), num_rounds=2)
 
 
 def test_a_damaged_start_is_named_if_it_is_needed(tmp_path: Path) -> None:

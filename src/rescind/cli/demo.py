@@ -34,9 +34,11 @@ def demo(context: typer.Context) -> None:
     """
     with report_errors():
         folder = tempfile.mkdtemp(prefix="rescind-demo-")
-        with chdir(folder):
-            _show_all(context)
-        typer.echo(f"\nAll of it is in {folder}: look around, and delete it when you have seen enough.")
+        try:
+            with chdir(folder):
+                _show_all(context)
+        finally:
+            typer.echo(f"\nAll of it is in {folder}: look around, and delete it when you have seen enough.")
 
 
 def _show_all(context: typer.Context) -> None:
@@ -93,6 +95,7 @@ def _tell_accuracy(clinics: Clinics, model: Mapping[str, Tensor]) -> None:
 
 
 def _run(context: typer.Context, *words: str) -> None:
-    """Show a command, and run it."""
+    """Show a command, and run it; one that fails or is interrupted ends the demonstration."""
     typer.echo(f"$ rescind {shlex.join(words)}")
-    context.find_root().command.main(words, standalone_mode=False)
+    if code := context.find_root().command.main(words, standalone_mode=False):
+        raise typer.Exit(code)

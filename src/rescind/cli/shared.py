@@ -124,7 +124,7 @@ def report_errors(verdict: str = "") -> Iterator[None]:
         complain(f"the bucket cannot be used: {error}. Check its address, endpoint and keys")
         raise typer.Exit(1) from error
     except KeyboardInterrupt as interrupt:
-        complain("interrupted. Nothing is half done: the same command goes on where it was.")
+        complain("interrupted. Nothing is half done: give the same command again.")
         raise typer.Exit(INTERRUPTED) from interrupt
 
 

@@ -29,6 +29,7 @@ from rescind.flower.server.servers import DelegatedServer, MaskedServer
 from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
+from rescind.history.locations import expand_home
 from rescind.history.outcomes import Outcome
 from rescind.methods import Method
 from rescind.serving import ModelFile, TotalRounds
@@ -102,6 +103,7 @@ def run(
             who could train.
     """
     history, options = strategy.history, strategy.options
+    save_to = None if save_to is None else expand_home(save_to)
     _warn_of_relative(history.location, save_to)
     engine = _engine(strategy, grid, initial_arrays, timeout, train_config, evaluate_config)
     _LOG.info("rescind: %d clients are connected", len(engine.clients))
