@@ -116,7 +116,8 @@ def test_a_history_that_is_held_is_read_and_not_erased(scene: Path) -> None:
         assert said("preview", "history", "clinic-2").exit_code == 0
         result = said("erase", "history", "--yes")
     assert result.exit_code == 1
-    assert "wait until it ends, or stop it" in result.output
+    assert f"being written by process {os.getpid()}" in result.output
+    assert "wait until it ends, or stop it. A SuperLink that was killed leaves its app running" in result.output
 
 
 def test_a_checkpoint_that_is_gone_is_named(scene: Path) -> None:

@@ -80,7 +80,7 @@ def _show_all(context: typer.Context) -> None:
     _tell("An auditor checks it, with three files and nothing else of the federation.")
     _run(context, "verify", "certificate.json", "--key", "operator.key.pub", "--model", "model.safetensors")
     if find_spec("matplotlib") is None:
-        typer.echo('\nWith pip install "rescind[report]" there is a page for the data protection officer, too.')
+        typer.echo("\nWith pip install matplotlib there is a page for the data protection officer, too.")
         return
     _tell("A page for the data protection officer, to be opened in a browser.")
     _run(context, "report", "history", "--certificate", "certificate.json", "--key", "operator.key.pub")

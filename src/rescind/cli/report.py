@@ -41,7 +41,7 @@ def report(
         try:
             from rescind.pages.report import render_report as written
         except ModuleNotFoundError as missing:
-            raise ValueError(f"{missing.name} is not installed: pip install 'rescind[report]'") from missing
+            raise ValueError(f"{missing.name} is not installed: pip install matplotlib") from missing
 
         from rescind.certificates.envelope import read_content
         from rescind.certificates.keys import load_public_key

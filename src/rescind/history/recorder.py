@@ -588,8 +588,8 @@ class Recorder:
             )
 
     def _check_model(self, model: Mapping[str, Tensor]) -> None:
-        if (found := describe_model(model)) != self._run.tensors:
-            different = compare_tensors(self._run.tensors, found)
+        if (tensors := describe_model(model)) != self._run.tensors:
+            different = compare_tensors(self._run.tensors, tensors)
             raise ValueError(f"the model has other tensors than the run was started with: {different}")
         for name, tensor in model.items():
             if not np.isfinite(tensor).all():

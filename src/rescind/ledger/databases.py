@@ -223,7 +223,7 @@ class Postgresql(Database):
                 url, connect_args={"application_name": application_name()}, hide_parameters=True, pool_pre_ping=True
             )
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError("PostgreSQL needs its driver: pip install 'rescind[postgres]'") from error
+            raise ModuleNotFoundError("PostgreSQL needs its driver: pip install 'psycopg[binary]'") from error
         event.listen(engine, "connect", self._prepare)
         # Options in the address can hold a password, too.
         shown = url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)

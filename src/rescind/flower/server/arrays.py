@@ -159,10 +159,10 @@ def begin_alike(history: History, arrays: ArrayRecord, trained: Sequence[str]) -
     if not known:
         return arrays
     start = {name: arrays[name].numpy() for name in trained}
-    if (found := describe_model(start)) != (begun := history.run.tensors):
+    if (tensors := describe_model(start)) != (begun := history.run.tensors):
         raise RunMismatchError(
-            f"the trained tensors are not those that this history began with ({compare_tensors(begun, found)}): make "
-            f"them the same in every run, {_NEW}"
+            f"the trained tensors are not those that this history began with ({compare_tensors(begun, tensors)}): "
+            f"make them the same in every run, {_NEW}"
         )
     frozen = {name: array for name, array in arrays.items() if name not in trained}
     if digest_frozen(arrays, trained) != history.run.facts.frozen:
