@@ -811,6 +811,37 @@ def test_other_frozen_tensors_or_shapes_are_refused(history: History, kind: str)
         rescind.flower.run(recorded(history, **options), grid(), changed, num_rounds=2)
 
 
+def test_a_partition_that_may_give_away_the_rows_of_who_left_is_warned_of(
+    history: History, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_place = {f"client-{at}": shard for at, shard in enumerate(CLINICS.values())}
+    monkeypatch.setattr(recording, "CLINICS", by_place)
+    with caplog.at_level("INFO", "flwr"):
+        rescind.flower.run(recorded(history), grid(clients=3), initial(), num_rounds=1)
+        rescind.flower.run(recorded(history), grid(clients=4), initial(), num_rounds=2)
+        assert (
+            "rescind: clients that are new to this history: 1; clients of it that are not there: 0\n" in caplog.text
+        )
+        history.requests.ask(["client-1"], BUDGET)
+        rescind.flower.run(recorded(history), grid(), initial(), num_rounds=2, method=Exact())
+        warned = [entry.message for entry in caplog.records if "client's rows follow from" in entry.message]
+        assert len(warned) == 1
+        assert warned[0].startswith(
+            "rescind: clients that are new to this history: 2; clients of it that are not there: 0. Where a"
+        )
+        caplog.clear()
+        rescind.flower.run(recorded(history), grid(), initial(), num_rounds=3)
+    assert "new to this history" not in caplog.text
+
+
+def test_fewer_rounds_than_the_history_has_are_told(history: History, caplog: pytest.LogCaptureFixture) -> None:
+    rescind.flower.run(recorded(history), grid(), initial(), num_rounds=2)
+    rescind.flower.run(recorded(history), grid(), initial(), num_rounds=2)
+    assert "rounds behind it" not in caplog.text
+    rescind.flower.run(recorded(history), grid(), initial(), num_rounds=1)
+    assert "model 0.2 has 2 rounds behind it, and num_rounds is 1: it is not trained on" in caplog.text
+
+
 def test_another_sampling_is_told_in_words(history: History) -> None:
     rescind.flower.run(recorded(history), grid(), initial(), num_rounds=1)
     words = r"everybody in every round, not each client in a round with a chance of 0.3: go on with"

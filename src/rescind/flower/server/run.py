@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from rescind.flower.server.engine import FlowerEngine
 from rescind.flower.server.nodes import Nodes
 from rescind.flower.server.recorded import Recorded
 from rescind.flower.server.servers import DelegatedServer, MaskedServer
-from rescind.forgetting import Revocable
+from rescind.forgetting import Revocable, tell_changes
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.locations import expand_home
@@ -36,6 +37,8 @@ from rescind.serving import ModelFile, TotalRounds
 from rescind.serving import serve as serve_federation
 
 _LOG = logging.getLogger("flwr")
+# What ``identify`` calls a client that says no name of its own.
+_BY_PLACE = re.compile(r"client-\d+")
 # A subclass could be another number whenever it is looked at.
 _PLAIN = (bool, int, float, str, bytes)
 _CHANGED_CONFIG = (
@@ -106,10 +109,13 @@ def run(
     save_to = None if save_to is None else expand_home(save_to)
     _warn_of_relative(history.location, save_to)
     engine = _engine(strategy, grid, initial_arrays, timeout, train_config, evaluate_config)
-    _LOG.info("rescind: %d clients are connected", len(engine.clients))
+    names = engine.clients
+    _LOG.info("rescind: %d clients are connected", len(names))
+    tell_changes(history, names, placed=all(_BY_PLACE.fullmatch(name) for name in names))
     result, end_rule = Result(), until or TotalRounds(history, num_rounds)
     if isinstance(end_rule, TotalRounds):
         engine.total = end_rule
+        _tell_rounds(history, end_rule)
     mean = strategy.mean
     hinted = False
 
@@ -277,6 +283,19 @@ def _warn_of_relative(*paths: str | os.PathLike[str] | None) -> None:
                 "run in another folder",
                 *(path, Path(path).resolve()),
             )
+
+
+def _tell_rounds(history: History, until: TotalRounds) -> None:
+    """Say in the run's log that the history has more rounds already than the run is to have."""
+    if not history.timeline.branches or history.newest in history.timeline.solved:
+        return
+    rounds = history.newest.round + until.count_before()
+    if rounds > until.most:
+        _LOG.warning(
+            "rescind: %s has %d rounds behind it, and num_rounds is %d: it is not trained on, unless somebody has to "
+            "be forgotten",
+            *(history.newest, rounds, until.most),
+        )
 
 
 def _tell_plan(plan: RecordedPlan) -> None:
