@@ -668,6 +668,27 @@ def test_a_month_is_a_month_of_the_calendar(asked: str, due: str) -> None:
         assert history.requests.extend(number, days, "many at once") == latest.isoformat()
 
 
+def test_it_is_too_late_to_extend_once_the_first_month_is_over(tmp_path: Path) -> None:
+    asked = datetime.now(UTC) - timedelta(days=40)
+    with History(tmp_path / "history") as history:
+        Revocable(history, everybody(4)).train(Rounds(1))
+        history.journal.clock = lambda: asked
+        for client, week in (("clinic-1", None), ("clinic-2", asked + timedelta(days=7))):
+            history.requests.ask([client], BUDGET, deadline=week)
+        history.journal.clock = lambda: asked + timedelta(days=20)
+        history.requests.extend(2, 60, "many at once")
+        history.journal.clock = lambda: asked + timedelta(days=32)
+        for number in (1, 2):
+            with pytest.raises(ValueError, match=rf"request {number} can be extended until .* only.*art. 12\(3\)"):
+                history.requests.extend(number, 1, "too late")
+        says = {filed.number: filed.deadline[:10] for filed in history.timeline.requests}
+    late = said("request", "extend", tmp_path / "history", 1, "--days", 3, "--reason", "forgot")
+    assert (late.exit_code, "serve it now, and tell them why it is late" in late.output) == (1, True)
+    listed = said("request", "list", tmp_path / "history").output
+    assert f"open, overdue since {says[1]}" in listed
+    assert f"open, due {says[2]}" in listed
+
+
 @given(
     time=st.datetimes(datetime(1971, 1, 1), datetime(8000, 1, 1), timezones=st.just(timezone(timedelta(hours=5)))),
     months=st.integers(0, 40),

@@ -116,7 +116,8 @@ def test_a_history_that_is_held_is_read_and_not_erased(scene: Path) -> None:
         assert said("preview", "history", "clinic-2").exit_code == 0
         result = said("erase", "history", "--yes")
     assert result.exit_code == 1
-    assert "wait until it ends, or stop it" in result.output
+    assert f"being written by process {os.getpid()}" in result.output
+    assert "wait until it ends, or stop it. A SuperLink that was killed leaves its app running" in result.output
 
 
 def test_a_checkpoint_that_is_gone_is_named(scene: Path) -> None:
@@ -153,11 +154,30 @@ def test_a_full_disk_is_told_and_nothing_is_lost(scene: Path, full_disk: Path) -
     (full_disk / "history").chmod(0o700)
     filled(full_disk)
     result = said("request", "add", full_disk / "history", "clinic-2")
-    assert (result.exit_code, "tells whether the disk is full" in result.output) == (1, True), result.output
-    assert "Traceback" not in result.output
+    full = "No space left on device; free some, and do the same again: {}"
+    assert result.exit_code == 1
+    assert full.format(full_disk / "history" / "ledger.sqlite") in result.output
+    for made, words in (
+        ("key.pub", ["key", "new", full_disk / "key"]),
+        ("report.html", ["report", "history", "--output", full_disk / "report.html"]),
+    ):
+        result = said(*words)
+        assert (result.exit_code, full.format(full_disk / made) in result.output) == (1, True), result.output
     result = said("certify", "history", 1, "--key", "operator", "-o", full_disk / "certificate.json")
     assert (result.exit_code, "No space left on device" in result.output) == (1, True), result.output
+    with pytest.raises(OSError, match=f"free some, and do the same again: '{full_disk}/history/ledger.sqlite'"):
+        History(full_disk / "history")
     (full_disk / "ballast").unlink()
+    with History(full_disk / "history") as history:
+        federation = Revocable(history, everybody(6))
+        filled(full_disk)
+        with pytest.raises(OSError, match=f"free some, and do the same again: '{full_disk}/history/"):
+            federation.train(Rounds(9))
+        with pytest.raises(OSError, match=f"free some, and do the same again: '{full_disk}/model'"):
+            federation.release(full_disk / "model")
+    assert not list(full_disk.glob(".*"))
+    (full_disk / "ballast").unlink()
+    assert said("report", "history", "--output", full_disk / "report.html").exit_code == 0
     assert said("request", "add", full_disk / "history", "clinic-2").exit_code == 0
 
 
@@ -181,7 +201,7 @@ def test_an_interruption_ends_in_a_sentence(scene: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(History, "erase", interrupted)
     result = said("erase", "history", "--yes")
-    assert (result.exit_code, "the same command goes on where it was" in result.output) == (130, True)
+    assert (result.exit_code, "give the same command again" in result.output) == (130, True)
     monkeypatch.undo()
     monkeypatch.chdir(scene)
     assert said("erase", "history", "--yes").exit_code == 0

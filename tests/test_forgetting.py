@@ -21,6 +21,7 @@ from rescind.core.regularity import NetworkLoss
 from rescind.core.rounds import RoundResult
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.summary import Node, Request, Summary
+from rescind.engines.clinics import Clinics
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.server import Average, NoisedAverage
 from rescind.engines.stops import Accuracy, Rounds
@@ -73,6 +74,24 @@ def add_round(revocable: Revocable) -> None:
     engine, history = revocable.engine, revocable.history
     with history.recording(engine.facts, engine.start()) as recorder:
         train(engine, recorder, lambda: engine.clients, Rounds(recorder.model_id.round + 1), revocable.server)
+
+
+def test_what_is_not_as_it_was_is_said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    with History.in_memory() as history:
+        Revocable(history, Clinics(4), scored=False).train(Rounds(3))
+        history.requests.ask(["clinic-1"], BUDGET)
+        more = Revocable(history, Clinics(6), scored=False)
+        more.forget(Scratch(), Rounds(3))
+        (told,) = (entry.message for entry in caplog.records)
+        assert "new to this history: 2;" in told
+        assert "those of whoever was forgotten, or asked to be, may be somebody else's" in told
+        caplog.clear()
+        more.train(Rounds(2))
+        assert "model 1.3 is the newest model, and is not trained on: Rounds(most=2)" in caplog.text
+        caplog.clear()
+        monkeypatch.setattr(Clinics, "start", lambda _: {"weight": np.ones((3, 10)), "bias": np.zeros(3)})
+        more.train(Rounds(4))
+        assert "first model is not the one that this history began with, as by another seed" in caplog.text
 
 
 def test_a_request_goes_from_plan_to_erasure(revocable: Revocable) -> None:

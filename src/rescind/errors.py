@@ -42,7 +42,10 @@ class LockedError(HistoryError):
     """Another process is writing to this run."""
 
     def __init__(self, holder: str) -> None:
-        super().__init__(f"this run is being written by {holder}; wait until it ends, or stop it")
+        super().__init__(
+            f"this run is being written by {holder}; wait until it ends, or stop it. A SuperLink that was killed "
+            "leaves its app running: `pgrep -af flwr-` finds it, and `kill` with its number ends it"
+        )
         self.holder = holder
 
 

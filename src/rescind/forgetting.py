@@ -6,6 +6,7 @@ release ever has two.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -14,10 +15,10 @@ from functools import partial
 from typing import cast
 
 from rescind.certificates.approvals import Approvers, check_approval, is_approved
-from rescind.checkpoints.tensors import save
+from rescind.checkpoints.tensors import digest, save
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
-from rescind.core.facts import Mode, PrivacyScope
+from rescind.core.facts import Mode, PrivacyScope, Sampling, Source
 from rescind.core.noise import grid_rounding
 from rescind.core.planning import Candidate, assess
 from rescind.core.sensitivity import first_joined, never_joined
@@ -40,7 +41,14 @@ from rescind.ledger.records import Branch, ErasureLevel
 from rescind.methods.method import Certifying, Method, check_method
 from rescind.views.models import describe_release
 
+# Flower's: what it logs is what its users look at.
+_LOG = logging.getLogger("flwr")
 _AS_USUAL = Solving()
+_OTHER_ROWS = (
+    "Where a client's rows follow from its place among all (partition-id of num-partitions) or from a seed, clients "
+    "have other rows now, and those of whoever was forgotten, or asked to be, may be somebody else's: give every "
+    "client rows of its own"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +128,8 @@ class Revocable:
             if self.engine.facts.only_solved:
                 raise ValueError(ONLY_SOLVED)
             held = self._is_held(recorder)
+            if isinstance(until, Rounds) and recorder.model_id.round > until.most:
+                _LOG.warning("rescind: %s is the newest model, and is not trained on: %s", recorder.model_id, until)
             train(self.engine, recorder, self.find_present, until, self.server, self._show(recorder), held)
             return recorder.model_id
 
@@ -528,13 +538,48 @@ class Revocable:
         return branch if branch.requests and branch.number not in timeline.retrained else None
 
     def _recording(self) -> AbstractContextManager[Recorder]:
+        start, known = self.engine.start(), self.history.timeline.branches
+        # Elsewhere to look who is there may be to wait for them.
+        if known and self.engine.facts.sources.reachable is Source.CHECKED:
+            tell_changes(self.history, self.engine.clients, placed=True)
+            if digest(start) != known[0].model:
+                _LOG.warning(
+                    "rescind: the engine's first model is not the one that this history began with, as by another "
+                    "seed: the history goes on with its own. %s",
+                    _OTHER_ROWS,
+                )
         return self.history.recording(
             self.engine.facts,
-            self.engine.start(),
+            start,
             capacity=self.capacity,
             goal=self.goal,
             write_behind=self.write_behind,
         )
+
+
+def tell_changes(history: History, names: Sequence[str], *, placed: bool) -> None:
+    """Say in the log how many clients are new to a history, and how many of it are not there.
+
+    Args:
+        history: where the training is recorded.
+        names: who is there.
+        placed: whether clients may be called by their place among all, as in a simulation: then it is a warning once
+            somebody was forgotten, whose rows may be somebody else's.
+    """
+    # Else it is chance who is known.
+    if not history.timeline.branches or history.facts.sampling is not Sampling.EVERYBODY:
+        return
+    known = history.participants.all()
+    new = set(history.participants.remaining(names)).difference(known)
+    missing = set(history.participants.remaining(list(known))).difference(names)
+    if not known or not (new or missing):
+        return
+    left = history.timeline.forgotten or history.timeline.open_requests
+    _LOG.log(
+        logging.WARNING if placed and left else logging.INFO,
+        "rescind: clients that are new to this history: %d; clients of it that are not there: %d%s",
+        *(len(new), len(missing), f". {_OTHER_ROWS}" if placed and left else ""),
+    )
 
 
 def _check_stop(until: object) -> None:

@@ -139,7 +139,7 @@ def publish(
     if certificates and not keys:
         raise ValueError("certificates are checked before they are published: give the public keys, too")
     if find_spec("mlflow") is None:
-        raise ValueError('MLflow is not installed: pip install "rescind[mlflow]"')
+        raise ValueError("MLflow is not installed: pip install mlflow-skinny")
     with _settings(), history.held():
         newest = history.newest
         with _understood():

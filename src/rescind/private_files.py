@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shlex
 import stat
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rescind.errors import UnsafePermissionsError
@@ -21,6 +24,22 @@ def open_private(path: str, flags: int) -> int:
     # The process's mask may have taken away even the owner's rights.
     os.fchmod(descriptor, 0o600)
     return descriptor
+
+
+def full_disk(path: str | os.PathLike[str], code: int = errno.ENOSPC) -> OSError:
+    """Return the error about a file that cannot be written, because the disk or a quota is full."""
+    return OSError(code, f"{os.strerror(code)}; free some, and do the same again", os.fspath(path))
+
+
+@contextmanager
+def name_when_full(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the file in an error about a full disk: while one is written, the system does not say which it is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise full_disk(path, error.errno) from error
 
 
 def warn_if_packed(path: str | os.PathLike[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
 import subprocess
@@ -24,6 +25,7 @@ from flwr.serverapp.strategy import (
     FedProx,
     Krum,
     Result,
+    Strategy,
 )
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
@@ -108,6 +110,17 @@ def test_a_told_distance_is_raised_above_the_exact_one(dtype: Any) -> None:
         assert all(found[str(at)] >= distance for at, distance in enumerate(exact))
         too_small += sum(told[str(at)] < distance for at, distance in enumerate(exact))
     assert too_small > 0
+
+
+def test_run_takes_what_flowers_start_takes_by_the_same_names_in_the_same_order(history: History) -> None:
+    flowers = list(inspect.signature(Strategy.start).parameters)[1:]
+    assert list(inspect.signature(rescind.flower.run).parameters)[1 : len(flowers) + 1] == flowers
+    settings = {"train_config": ConfigRecord(), "evaluate_config": ConfigRecord(), "evaluate_fn": None}
+    result = rescind.flower.run(
+        recorded(history), grid=grid(), initial_arrays=initial(), num_rounds=1, timeout=60, **settings
+    )
+    assert history.newest == ModelId(0, 1)
+    assert len(result.train_metrics_clientapp) == 1
 
 
 # The same numbers as the simulator's
@@ -779,7 +792,8 @@ def test_strict_constants_are_held_against_the_start_that_is_used(history: Histo
 
 OTHER_ARRAYS = {
     "frozen": ({"body": np.arange(5, dtype=np.float32) + 1}, r"not trained \(body\) are not those.*fixed seed"),
-    "shape": ({"head.weight": np.zeros((CLASSES, FEATURES + 1))}, "other names, types or shapes"),
+    "shape": ({"head.weight": np.zeros((CLASSES, FEATURES + 1))}, "'head.weight' is float64 .*, and was float64"),
+    "more": ({"layer.weight": np.zeros(3)}, r"\('layer.weight' is new\): make them the same"),
 }
 
 
@@ -789,8 +803,50 @@ def test_other_frozen_tensors_or_shapes_are_refused(history: History, kind: str)
     changed, (tensors, words) = initial(), OTHER_ARRAYS[kind]
     for name, tensor in tensors.items():
         changed[name] = Array(tensor)
+    trained = [name for name in changed if name != "body"]
+    # Of a head another tensor is told before by its loss.
+    training = LocalTraining(steps=1, learning_rate=0.1, loss=NetworkLoss(), precision="float64")
+    options = {"training": training, "trained": trained} if kind == "more" else {}
     with pytest.raises(RunMismatchError, match=words):
-        rescind.flower.run(recorded(history), grid(), changed, num_rounds=2)
+        rescind.flower.run(recorded(history, **options), grid(), changed, num_rounds=2)
+
+
+def test_a_partition_that_may_give_away_the_rows_of_who_left_is_warned_of(
+    history: History, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_place = {f"client-{at}": shard for at, shard in enumerate(CLINICS.values())}
+    monkeypatch.setattr(recording, "CLINICS", by_place)
+    with caplog.at_level("INFO", "flwr"):
+        rescind.flower.run(recorded(history), grid(clients=3), initial(), num_rounds=1)
+        rescind.flower.run(recorded(history), grid(clients=4), initial(), num_rounds=2)
+        assert (
+            "rescind: clients that are new to this history: 1; clients of it that are not there: 0\n" in caplog.text
+        )
+        history.requests.ask(["client-1"], BUDGET)
+        rescind.flower.run(recorded(history), grid(), initial(), num_rounds=2, method=Exact())
+        warned = [entry.message for entry in caplog.records if "client's rows follow from" in entry.message]
+        assert len(warned) == 1
+        assert warned[0].startswith(
+            "rescind: clients that are new to this history: 2; clients of it that are not there: 0. Where a"
+        )
+        caplog.clear()
+        rescind.flower.run(recorded(history), grid(), initial(), num_rounds=3)
+    assert "new to this history" not in caplog.text
+
+
+def test_fewer_rounds_than_the_history_has_are_told(history: History, caplog: pytest.LogCaptureFixture) -> None:
+    rescind.flower.run(recorded(history), grid(), initial(), num_rounds=2)
+    rescind.flower.run(recorded(history), grid(), initial(), num_rounds=2)
+    assert "rounds behind it" not in caplog.text
+    rescind.flower.run(recorded(history), grid(), initial(), num_rounds=1)
+    assert "model 0.2 has 2 rounds behind it, and num_rounds is 1: it is not trained on" in caplog.text
+
+
+def test_another_sampling_is_told_in_words(history: History) -> None:
+    rescind.flower.run(recorded(history), grid(), initial(), num_rounds=1)
+    words = r"everybody in every round, not each client in a round with a chance of 0.3: go on with"
+    with pytest.raises(RunMismatchError, match=words):
+        rescind.flower.run(recorded(history, rate=0.3), grid(), initial(), num_rounds=2)
 
 
 def test_a_damaged_start_is_named_if_it_is_needed(tmp_path: Path) -> None:

@@ -211,6 +211,20 @@ def test_the_secret_lies_beside_the_folder_and_is_private(tmp_path: Path) -> Non
     assert file.read_bytes() == content
 
 
+def test_places_in_the_home_folder_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    own = "~/secrets/own"
+    monkeypatch.setenv("RESCIND_SECRET", own)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secrets").mkdir()
+    assert CliRunner().invoke(app, ["init", "~/history"]).exit_code == 0
+    with History("~/history", secret=own, checkpoints="~/models") as history:
+        assert history.location == str(tmp_path / "history")
+        history.models.put({"a": np.ones(3)})
+    assert CliRunner().invoke(app, ["request", "list", "~/history"]).exit_code == 0
+    assert sorted(made.name for made in tmp_path.iterdir()) == ["history", "models", "secrets"]
+
+
 KILLED = """
 import os, sys
 from rescind import History

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.padding import PKCS7
 from securesystemslib.signer import CryptoSigner, Key, SSlibKey
 
 from rescind.certificates.errors import UnusableKeyError
-from rescind.private_files import open_private, read_bounded, warn_if_packed
+from rescind.private_files import name_when_full, open_private, read_bounded, warn_if_packed
 
 _SHORTEST_PASSPHRASE = 12
 _LONGEST = 16 * 1024
@@ -57,7 +57,8 @@ def create_key(path: str | os.PathLike[str], passphrase: str) -> Path:
     made: list[Path] = []
     try:
         for half, content in halves.items():
-            with open(half, "xb", opener=open_private if half == target else None) as file:
+            opener = open_private if half == target else None
+            with name_when_full(half), open(half, "xb", opener=opener) as file:
                 made.append(half)
                 file.write(content)
     except OSError as error:

@@ -51,7 +51,7 @@ from rescind.history.journal import is_usual_time, parse_time
 from rescind.history.participants import blind_name, name_key
 from rescind.ledger.contract import LONGEST_NAME, is_name
 from rescind.ledger.records import Asker, Sender
-from rescind.private_files import check_private, open_private, read_bounded, warn_if_packed
+from rescind.private_files import check_private, name_when_full, open_private, read_bounded, warn_if_packed
 from rescind.texts import make_plain
 
 REQUEST_TYPE: Final = "urn:rescind:request-to-be-forgotten:1"
@@ -261,7 +261,7 @@ class Receipt(Part):
 
 def write_receipt(path: Path, receipt: Receipt) -> None:
     """Write a receipt into a new file, for its owner alone."""
-    with open(path, "x", encoding="utf-8", opener=open_private) as file:
+    with name_when_full(path), open(path, "x", encoding="utf-8", opener=open_private) as file:
         json.dump(receipt.model_dump(mode="json"), file, indent=1)
     warn_if_packed(path)
 

@@ -32,7 +32,7 @@ class BucketStore(CheckpointStore):
         try:
             self._fs = fsspec.filesystem("s3", **{**options, **fixed})
         except ImportError as error:
-            raise HistoryError(f'{address} needs s3fs: run pip install "rescind[s3]"') from error
+            raise HistoryError(f"{address} needs s3fs: pip install s3fs") from error
         self.address = address
         self._bucket, key, _ = self._fs.split_path(address)
         self._prefix = key.strip("/") + "/" if key.strip("/") else ""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rescind.checkpoints.tensors import SeekableFile, StoredTensor, chunks, read
 from rescind.errors import DamagedCheckpointError, MissingCheckpointError
-from rescind.private_files import check_private, open_private, sync
+from rescind.private_files import check_private, name_when_full, open_private, sync
 from rescind.texts import is_digest
 
 SUFFIX = ".safetensors"
@@ -145,7 +145,7 @@ class FolderStore(CheckpointStore):
         temporary = self._folder / (UNFINISHED + secrets.token_hex(16))
         hasher = hashlib.sha256()
         try:
-            with open(temporary, "xb", opener=open_private) as file:
+            with name_when_full(self._folder), open(temporary, "xb", opener=open_private) as file:
                 # One pass: the name is that of the bytes in the file, even if a tensor changes meanwhile.
                 for chunk in chunks(tensors):
                     hasher.update(chunk)

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.errors import DamagedCheckpointError
+from rescind.private_files import name_when_full
 
 StoredTensor: TypeAlias = NDArray[Any]
 
@@ -118,12 +119,15 @@ def save(
     """Write tensors to a file, in the place of one that may be there: a reader sees the old one or the new one."""
     target = Path(path)
     unfinished = target.with_name(f".{target.name}.unfinished")
-    with unfinished.open("wb") as file:
-        for chunk in chunks(tensors, remarks):
-            file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(target)
+    try:
+        with name_when_full(target), unfinished.open("wb") as file:
+            for chunk in chunks(tensors, remarks):
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def digest(tensors: Mapping[str, StoredTensor]) -> str:

@@ -38,7 +38,7 @@ def certify(
         from rescind.certificates.keys import load_signer
         from rescind.certificates.models import find_model
         from rescind.history.outcomes import outcome_of
-        from rescind.private_files import open_private, read_bounded, warn_if_packed
+        from rescind.private_files import name_when_full, open_private, read_bounded, warn_if_packed
 
         measured = () if evidence is None else read_evidence(read_bounded(evidence, LONGEST_EVIDENCE))
         outcome = outcome_of(opened.timeline, number)
@@ -57,10 +57,11 @@ def certify(
         with show_progress("checking what is signed"):
             check_verifies(content, own, opened, secret)
         if annex and secret:
-            with open(annex, "wb", opener=open_private) as file:
+            with name_when_full(annex), open(annex, "wb", opener=open_private) as file:
                 file.write(secret)
             warn_if_packed(annex)
-        output.write_bytes(content)
+        with name_when_full(output):
+            output.write_bytes(content)
     predicate = statement.predicate
     result: dict[str, object] = {
         "request": number,

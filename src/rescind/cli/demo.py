@@ -34,9 +34,11 @@ def demo(context: typer.Context) -> None:
     """
     with report_errors():
         folder = tempfile.mkdtemp(prefix="rescind-demo-")
-        with chdir(folder):
-            _show_all(context)
-        typer.echo(f"\nAll of it is in {folder}: look around, and delete it when you have seen enough.")
+        try:
+            with chdir(folder):
+                _show_all(context)
+        finally:
+            typer.echo(f"\nAll of it is in {folder}: look around, and delete it when you have seen enough.")
 
 
 def _show_all(context: typer.Context) -> None:
@@ -78,7 +80,7 @@ def _show_all(context: typer.Context) -> None:
     _tell("An auditor checks it, with three files and nothing else of the federation.")
     _run(context, "verify", "certificate.json", "--key", "operator.key.pub", "--model", "model.safetensors")
     if find_spec("matplotlib") is None:
-        typer.echo('\nWith pip install "rescind[report]" there is a page for the data protection officer, too.')
+        typer.echo("\nWith pip install matplotlib there is a page for the data protection officer, too.")
         return
     _tell("A page for the data protection officer, to be opened in a browser.")
     _run(context, "report", "history", "--certificate", "certificate.json", "--key", "operator.key.pub")
@@ -93,6 +95,7 @@ def _tell_accuracy(clinics: Clinics, model: Mapping[str, Tensor]) -> None:
 
 
 def _run(context: typer.Context, *words: str) -> None:
-    """Show a command, and run it."""
+    """Show a command, and run it; one that fails or is interrupted ends the demonstration."""
     typer.echo(f"$ rescind {shlex.join(words)}")
-    context.find_root().command.main(words, standalone_mode=False)
+    if code := context.find_root().command.main(words, standalone_mode=False):
+        raise typer.Exit(code)

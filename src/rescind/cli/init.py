@@ -41,7 +41,10 @@ def init(
     The names are for people: certificates and reports say them. Of a history that exists they can be given later.
     Example: rescind init hospital-history --operator "City Hospitals" --federation heart --model "risk head"
     """
+    from rescind.history.locations import expand_home
+
     with report_errors():
+        history = expand_home(history)
         existed = Path(history).is_dir() and any(Path(history).iterdir())
         with open_history(history, create=True) as opened:
             # A bucket that is not there is better known now than in the first round.

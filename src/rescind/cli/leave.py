@@ -26,11 +26,12 @@ def leave(
     """
     with report_errors():
         from rescind.certificates.leaving import open_request, sign_request
+        from rescind.private_files import name_when_full
 
         content = sign_request(key, federation, records=records)
         request = open_request(content)
         try:
-            with file.open("xb") as new:
+            with name_when_full(file), file.open("xb") as new:
                 new.write(content)
         except FileExistsError as taken:
             raise ValueError(f"{file} is there already: choose another file") from taken

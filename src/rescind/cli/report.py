@@ -41,13 +41,13 @@ def report(
         try:
             from rescind.pages.report import render_report as written
         except ModuleNotFoundError as missing:
-            raise ValueError(f"{missing.name} is not installed: pip install 'rescind[report]'") from missing
+            raise ValueError(f"{missing.name} is not installed: pip install matplotlib") from missing
 
         from rescind.certificates.envelope import read_content
         from rescind.certificates.keys import load_public_key
         from rescind.certificates.verification import verify
         from rescind.engines.accuracies import read_accuracies
-        from rescind.private_files import open_private, warn_if_packed
+        from rescind.private_files import name_when_full, open_private, warn_if_packed
 
         keys = [load_public_key(path) for path in key or []]
         page = written(
@@ -59,7 +59,8 @@ def report(
             ],
             measured=None if accuracies is None else read_accuracies(accuracies),
         )
-        with open(output, "w", encoding="utf-8", opener=open_private if private else None) as file:
+        opener = open_private if private else None
+        with name_when_full(output), open(output, "w", encoding="utf-8", opener=opener) as file:
             file.write(page)
         if private:
             warn_if_packed(output)

@@ -117,18 +117,22 @@ def import_(
 
 @app.command("list")
 def list_(history: Location, as_json: AsJson = False) -> None:
-    """List all requests, and what became of them.
+    """List all requests, which of them are overdue, and what became of the others.
 
     Example: rescind request list hospital-history
     """
     with open_existing(history) as opened:
+        from datetime import UTC, datetime
+
         from rescind.history.outcomes import find_outcomes
+        from rescind.views.overview import find_overdue
 
         warn_of_changes(opened.integrity.stamp_problems())
         timeline = opened.timeline
         everything = timeline.requests
         names = opened.participants.describe([asked.request.group for asked in everything])
         done = find_outcomes(timeline)
+        late = {asked.number for asked in find_overdue(opened, datetime.now(UTC))}
         rows: list[dict[str, Any]] = [
             {
                 "request": asked.number,
@@ -142,6 +146,7 @@ def list_(history: Location, as_json: AsJson = False) -> None:
                 "state": _state(asked, asked.number in done)
                 + (", readmitted since" if timeline.readmitted(asked.number) else ""),
                 "deadline": asked.deadline[:10],
+                "overdue": asked.number in late,
             }
             for asked, clients in zip(everything, names, strict=True)
         ]
@@ -171,7 +176,7 @@ def extend(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Extend the deadline of an open request, with a reason.
+    """Extend the deadline of an open request, with a reason, within a month of the day on which it came.
 
     Example: rescind request extend hospital-history 1 --days 30 --reason "many requests at once"
     """
@@ -277,4 +282,6 @@ def _state(asked: FiledRequest, done: bool) -> str:
 
 
 def _due(row: dict[str, Any]) -> str:
-    return f"{row['state']}, due {row['deadline']}" if row["state"] in ("open", "being served") else str(row["state"])
+    if row["state"] not in ("open", "being served"):
+        return str(row["state"])
+    return f"{row['state']}, {'overdue since' if row['overdue'] else 'due'} {row['deadline']}"

@@ -124,12 +124,12 @@ def report_errors(verdict: str = "") -> Iterator[None]:
     except DBAPIError as error:
         message = str(error.orig).strip()
         full = any(word in message for word in ("disk", "full", "space", "extend"))
-        hint = "`rescind doctor` tells whether the disk is full" if full else "Nothing was changed"
+        hint = "Free some of its disk, and do the same again" if full else "Nothing was changed"
         complain(f"the history's database says: {message}. {hint}")
         raise typer.Exit(1) from error
     except (CertificateError, HistoryError, OSError, ValueError) as error:
         message = str(error)
-        if isinstance(error, OSError) and error.strerror:
+        if isinstance(error, OSError) and error.filename:
             message = f"{error.strerror}: {error.filename}"
         judged = verdict if isinstance(error, CertificateError) and not isinstance(error, UnusableKeyError) else ""
         complain(f"{judged}{message}")
@@ -140,7 +140,7 @@ def report_errors(verdict: str = "") -> Iterator[None]:
         complain(f"the bucket cannot be used: {error}. Check its address, endpoint and keys")
         raise typer.Exit(1) from error
     except KeyboardInterrupt as interrupt:
-        complain("interrupted. Nothing is half done: the same command goes on where it was.")
+        complain("interrupted. Nothing is half done: give the same command again.")
         raise typer.Exit(INTERRUPTED) from interrupt
 
 
@@ -170,5 +170,6 @@ def check_page(path: Path) -> None:
         raise ValueError(f"the folder {path.parent} for the page does not exist")
     from rescind.private_files import read_bounded
 
-    if path.exists() and not (path.is_file() and read_bounded(path, 20).startswith(b"<!doctype html>")):
+    # An empty one is what a full disk left.
+    if path.exists() and not (path.is_file() and read_bounded(path, 20)[:15] in (b"", b"<!doctype html>")):
         raise ValueError(f"{path} is there already and is no page: choose another name for it")

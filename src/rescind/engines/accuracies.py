@@ -16,7 +16,7 @@ from rescind.core.edges import ModelId
 from rescind.engines.engine import Engine
 from rescind.history.history import History
 from rescind.history.outcomes import Scores
-from rescind.private_files import open_private, warn_if_packed
+from rescind.private_files import name_when_full, open_private, warn_if_packed
 
 _PARTS = ("retain", "forget", "test")
 
@@ -70,7 +70,7 @@ class Accuracies:
             "forget": self._engine.accuracy(model, self._forget) if self._forget else None,
             "test": self._engine.test_accuracy(model),
         }
-        with open(self._path, "a", encoding="utf-8", opener=open_private) as file:
+        with name_when_full(self._path), open(self._path, "a", encoding="utf-8", opener=open_private) as file:
             file.write(json.dumps(line) + "\n")
 
 

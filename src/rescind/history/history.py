@@ -27,7 +27,7 @@ from rescind.history.events import DoubtsLifted, write_body
 from rescind.history.integrity import Integrity
 from rescind.history.journal import Journal
 from rescind.history.lineage import Lineage, lineage_of
-from rescind.history.locations import open_stores
+from rescind.history.locations import expand_home, open_stores
 from rescind.history.outcomes import Outcome, find_obligations, find_outcomes
 from rescind.history.participants import Participants, check_reason
 from rescind.history.recorder import Recorder
@@ -60,7 +60,8 @@ class History:
     records or erases is alone (``recording``, ``erase``).
 
     Args:
-        location: a folder, or a PostgreSQL address. A folder that does not exist is made, with mode 700.
+        location: a folder, or a PostgreSQL address. A folder that does not exist is made, with mode 700. Here and
+            in the other places ``~`` is the home folder.
         checkpoints: where the models lie, a folder or ``s3://bucket/prefix``; needed on PostgreSQL, else they lie in
             the history's own folder unless another place is given.
         run: the run's name in a PostgreSQL database; a folder holds one run.
@@ -89,7 +90,7 @@ class History:
         create: bool = True,
     ) -> None:
         self._set_up(*open_stores(location, checkpoints, run, secret, create=create))
-        self.location = os.fspath(location)
+        self.location = expand_home(location)
 
     @classmethod
     def in_memory(cls, ledger: MemoryLedger | None = None) -> Self:

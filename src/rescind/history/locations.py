@@ -34,11 +34,16 @@ def open_stores(
     create: bool,
 ) -> tuple[Ledger, CheckpointStore, CheckpointStore]:
     """Open the ledger and the stores of models and of clients' objects, or make them."""
-    address = os.fspath(location)
+    address = expand_home(location)
     locate = locate_files(address, checkpoints, run)
     ledger = _open_or_create(locate_ledger(address, run, secret, create=create), create=create)
     place = locate(ledger)
     return ledger, open_store(f"{place}/checkpoints"), open_store(f"{place}/objects")
+
+
+def expand_home(place: str | os.PathLike[str]) -> str:
+    """Return a path in which ~ is the home folder, as no shell looks at one in quotes or in a variable."""
+    return os.path.expanduser(os.fspath(place))
 
 
 def open_store(
@@ -49,7 +54,7 @@ def open_store(
     Keys and endpoint of S3 come from where s3fs looks (environment, fsspec's configuration) or from
     ``storage_options``. Other places are refused, because how to erase there is not known.
     """
-    text = os.fspath(address)
+    text = expand_home(address)
     protocol, separator, rest = text.partition("://")
     if isinstance(address, str) and separator and protocol in ("s3", "s3a"):
         # Not every place needs what it imports.
@@ -93,7 +98,7 @@ def upgrade_history(
         LockedError: another process is writing to this run.
         MissingSecretError: the secret file is not at hand.
     """
-    address = os.fspath(location)
+    address = expand_home(location)
     locate = locate_files(address, checkpoints, run)
     with closing(locate_ledger(address, run, secret)(older=True)) as ledger:
         before, now = ledger.upgrade(lambda: _find_problems(ledger))
@@ -124,7 +129,7 @@ def locate_ledger(
             "a history needs Linux or another POSIX system: on Windows work inside WSL. "
             "Certificates are verified here as well, without a history"
         )
-    secret_file = None if secret is None else Path(secret)
+    secret_file = None if secret is None else Path(expand_home(secret))
     if not address:
         raise HistoryError("no history is named: give a folder, or a PostgreSQL address")
     if address.startswith(_POSTGRESQL):

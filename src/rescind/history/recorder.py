@@ -41,7 +41,7 @@ from rescind.history.journal import Journal
 from rescind.history.lineage import find_body, lineage_of, start_edge
 from rescind.history.restarts import are_unknown, check_all_open, check_open, hidden_at, participations_at
 from rescind.history.retention import exact_places, exact_rounds, exact_shares, public_schedule
-from rescind.history.run import Run, describe_model
+from rescind.history.run import Run, compare_tensors, describe_model
 from rescind.history.sums import KeptSums, find_other_bodies
 from rescind.history.timeline import Timeline, newest_model
 from rescind.ledger.commitments import KEY_BYTES
@@ -588,10 +588,9 @@ class Recorder:
             )
 
     def _check_model(self, model: Mapping[str, Tensor]) -> None:
-        if describe_model(model) != self._run.tensors:
-            raise ValueError(
-                f"the model has the tensors {describe_model(model)}, the run was started with {self._run.tensors}"
-            )
+        if (tensors := describe_model(model)) != self._run.tensors:
+            different = compare_tensors(self._run.tensors, tensors)
+            raise ValueError(f"the model has other tensors than the run was started with: {different}")
         for name, tensor in model.items():
             if not np.isfinite(tensor).all():
                 raise ValueError(f"tensor {name!r} of the model holds numbers that are not finite")

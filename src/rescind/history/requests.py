@@ -25,7 +25,7 @@ from rescind.history.events import (
     RowsNamed,
     TrainingDoubted,
 )
-from rescind.history.journal import Journal
+from rescind.history.journal import Journal, parse_time
 from rescind.history.participants import Participants, check_length, check_reason
 from rescind.history.restarts import are_unknown, check_all_open, check_open
 from rescind.history.run import Run
@@ -155,6 +155,9 @@ class Requests:
     def extend(self, number: int, days: int, reason: str) -> str:
         """Record that an open request may be served later, and why.
 
+        That is possible within a month of its receipt, or until its first deadline: whoever asked has to be told of
+        it by then (GDPR art. 12(3)).
+
         Args:
             number: the request's number.
             days: how many days later, at least 1; two months in all.
@@ -164,14 +167,22 @@ class Requests:
             the new deadline, in ISO 8601.
 
         Raises:
-            ValueError: the request is not open, the reason is empty or too long, or it would be too many days.
+            ValueError: the request is not open, the reason is empty or too long, it would be too many days, or it is
+                too late.
             MissingSecretError: the secret file is not at hand.
         """
         check_reason(reason, "a deadline is not extended")
         with self._ledger.turn():
             filed = check_open(self._journal.read(), number)
+            first = datetime.fromisoformat(filed.first_deadline)
+            last = max(first, add_months(parse_time(filed.time), 1)).astimezone(first.tzinfo).date()
+            if self._journal.clock().astimezone(first.tzinfo).date() > last:
+                raise ValueError(
+                    f"request {number} can be extended until {last} only, as whoever asked has to be told of it by "
+                    "then (GDPR art. 12(3)): serve it now, and tell them why it is late"
+                )
             deadline = datetime.fromisoformat(filed.deadline) + timedelta(days=min(max(days, 0), 366))
-            latest = add_months(datetime.fromisoformat(filed.first_deadline), _MOST_MONTHS)
+            latest = add_months(first, _MOST_MONTHS)
             if days < 1 or deadline > latest:
                 raise ValueError(
                     f"request {number} can be extended by 1 day or more, up to {latest:%Y-%m-%d}: two months in all"

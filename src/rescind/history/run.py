@@ -10,14 +10,21 @@ import numpy as np
 
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget, sensitivity_threshold
-from rescind.core.facts import Facts, Source
+from rescind.core.facts import Facts, Sampling, Source
 from rescind.core.noise import GRID
 from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2, SquaredL2
 from rescind.errors import RunMismatchError
+from rescind.texts import list_some
 
 ModelDescription: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
 
 _MOST_NAMED = 3
+_SAMPLING = {
+    Sampling.EVERYBODY: "everybody in every round",
+    Sampling.POISSON: "each client in a round with a chance of {:g}",
+    Sampling.FIXED_SIZE: "{:g} clients in a round",
+    Sampling.FRACTION: "a share of {:g} of the clients in a round",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +105,35 @@ class Run:
 
 def _differences(recorded: Any, proposed: Any, inside: str = "") -> Iterator[str]:
     """Say what differs, down to the fields of what was put together."""
+    if isinstance(recorded, Facts):
+        drawn, other = (_SAMPLING[facts.sampling].format(facts.sample) for facts in (recorded, proposed))
+        if drawn != other:
+            yield f"{drawn}, not {other}"
     for field in fields(recorded):
         one, other = getattr(recorded, field.name), getattr(proposed, field.name)
-        if one != other and is_dataclass(one) and type(one) is type(other):
+        if field.name in ("sampling", "sample"):
+            continue
+        if field.name == "tensors" and one != other:
+            yield f"other tensors ({compare_tensors(one, other)})"
+        elif one != other and is_dataclass(one) and type(one) is type(other):
             yield from _differences(one, other, f"{inside}{field.name}.")
         elif one != other:
             yield f"{inside}{field.name} {one!r}, not {other!r}"
+
+
+def compare_tensors(recorded: ModelDescription, proposed: ModelDescription) -> str:
+    """Say in words which tensors of a model are not those that were recorded."""
+    before, now = ({name: (kind, shape) for name, kind, shape in tensors} for tensors in (recorded, proposed))
+    different = [
+        f"{name!r} is new"
+        if name not in before
+        else f"{name!r} is missing"
+        if name not in now
+        else "{!r} is {} {}, and was {} {}".format(name, *now[name], *before[name])
+        for name in sorted(before | now)
+        if before.get(name) != now.get(name)
+    ]
+    return list_some(different, _MOST_NAMED)
 
 
 def check_head(loss: Loss, tensors: Sequence[tuple[str, str, tuple[int, ...]]]) -> None:

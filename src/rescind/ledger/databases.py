@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, QueuePool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 
 from rescind.errors import HistoryError, NoHistoryError, StillReadError
@@ -23,6 +24,7 @@ from rescind.ledger.commitments import KEY_BYTES
 from rescind.ledger.contract import CHECK, bind_secret, derive_secret
 from rescind.ledger.locks import application_name, folder_lock, session_lock
 from rescind.ledger.server_copies import find_copies, find_out_of_reach
+from rescind.private_files import full_disk
 
 # Seconds that a transaction waits for another process's.
 _LOCK_TIMEOUT = 60
@@ -31,6 +33,9 @@ _LOCK_NOT_AVAILABLE = "55P03"
 
 # SQLite takes a file that is shorter than this for an empty one.
 _SMALLEST_PAGE = 512
+
+# A disk with less has no place for SQLite's own files.
+_LEAST_ROOM = 2**16
 
 _WAIT = "the erasure is finished by whoever records or erases next, when nobody reads"
 
@@ -108,6 +113,7 @@ class Sqlite(Database):
         )
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
+        event.listen(engine, "handle_error", self._name_when_full)
         super().__init__(engine, str(path), path.stem)
 
     @contextmanager
@@ -182,7 +188,22 @@ class Sqlite(Database):
         with self.engine.connect() as connection:
             driver = connection.connection.driver_connection
             assert isinstance(driver, sqlite3.Connection)  # noqa: S101
-            yield driver
+            try:
+                yield driver
+            except sqlite3.OperationalError as error:
+                self._check_room(error)
+                raise
+
+    def _name_when_full(self, context: ExceptionContext) -> None:
+        self._check_room(context.original_exception)
+
+    def _check_room(self, error: BaseException) -> None:
+        """Raise the error about a full disk in place of one of SQLite's, which names no file."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        # Where its -shm cannot grow it only says that something failed.
+        failed = code == sqlite3.SQLITE_IOERR and shutil.disk_usage(self._path.parent).free < _LEAST_ROOM
+        if failed or code == sqlite3.SQLITE_FULL:
+            raise full_disk(self._path) from error
 
 
 class Postgresql(Database):
@@ -202,7 +223,7 @@ class Postgresql(Database):
                 url, connect_args={"application_name": application_name()}, hide_parameters=True, pool_pre_ping=True
             )
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError("PostgreSQL needs its driver: pip install 'rescind[postgres]'") from error
+            raise ModuleNotFoundError("PostgreSQL needs its driver: pip install 'psycopg[binary]'") from error
         event.listen(engine, "connect", self._prepare)
         # Options in the address can hold a password, too.
         shown = url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)

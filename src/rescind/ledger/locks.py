@@ -16,7 +16,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from rescind.errors import LockedError
-from rescind.private_files import read_bounded
+from rescind.private_files import name_when_full, read_bounded
 
 _LONGEST_DESCRIPTION = 4096
 
@@ -51,7 +51,8 @@ def folder_lock(holder_file: Path) -> Iterator[None]:
         descriptor = os.open(holder_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(_description()).encode(), 0)
+            with name_when_full(holder_file):
+                os.pwrite(descriptor, json.dumps(_description()).encode(), 0)
             yield
         finally:
             # A process that was forked meanwhile has the same lock, and neither ends it nor keeps it.

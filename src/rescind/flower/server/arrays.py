@@ -18,7 +18,7 @@ from rescind.core.edges import ModelId
 from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
 from rescind.errors import HistoryError, RunMismatchError
 from rescind.history.history import History
-from rescind.history.run import check_head, describe_model
+from rescind.history.run import check_head, compare_tensors, describe_model
 
 _LOG = logging.getLogger("flwr")
 _NEW = "or start a new history"
@@ -159,10 +159,10 @@ def begin_alike(history: History, arrays: ArrayRecord, trained: Sequence[str]) -
     if not known:
         return arrays
     start = {name: arrays[name].numpy() for name in trained}
-    if describe_model(start) != history.run.tensors:
+    if (tensors := describe_model(start)) != (begun := history.run.tensors):
         raise RunMismatchError(
-            "the trained tensors have other names, types or shapes than those that this history began with: make "
-            f"them the same in every run, {_NEW}"
+            f"the trained tensors are not those that this history began with ({compare_tensors(begun, tensors)}): "
+            f"make them the same in every run, {_NEW}"
         )
     frozen = {name: array for name, array in arrays.items() if name not in trained}
     if digest_frozen(arrays, trained) != history.run.facts.frozen:

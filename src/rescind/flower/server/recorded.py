@@ -40,7 +40,8 @@ class Options:
         goal: see ``History.recording``.
         public_schedule: see ``Facts``.
         public: see ``Facts``.
-        seed: makes all randomness reproducible, the noise too, for tests; then nothing is certified.
+        seed: makes all randomness reproducible, the noise too, for tests; then nothing is certified. It is in no
+            history: give the same one in every run, as nobody notices another.
         write_behind: see ``Revocable``.
         keep_sums: the sums that each client sends for a ridge head are kept until it leaves. Then nobody is asked
             when somebody else leaves. Without them everybody is asked every time, and no client's sums lie here.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,15 +27,18 @@ from rescind.flower.server.engine import FlowerEngine
 from rescind.flower.server.nodes import Nodes
 from rescind.flower.server.recorded import Recorded
 from rescind.flower.server.servers import DelegatedServer, MaskedServer
-from rescind.forgetting import Revocable
+from rescind.forgetting import Revocable, tell_changes
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
+from rescind.history.locations import expand_home
 from rescind.history.outcomes import Outcome
 from rescind.methods import Method
 from rescind.serving import ModelFile, TotalRounds
 from rescind.serving import serve as serve_federation
 
 _LOG = logging.getLogger("flwr")
+# What ``identify`` calls a client that says no name of its own.
+_BY_PLACE = re.compile(r"client-\d+")
 # A subclass could be another number whenever it is looked at.
 _PLAIN = (bool, int, float, str, bytes)
 _CHANGED_CONFIG = (
@@ -47,42 +51,44 @@ _CHANGED_CONFIG = (
 def run(
     strategy: Recorded,
     grid: Grid,
-    arrays: ArrayRecord,
+    initial_arrays: ArrayRecord,
     num_rounds: int = 3,
-    *,
-    until: Stop | None = None,
-    method: Method | None = None,
-    solve: bool = False,
     timeout: float = 600.0,
     train_config: ConfigRecord | Sequence[ConfigRecord] | None = None,
     evaluate_config: ConfigRecord | None = None,
     evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    *,
+    until: Stop | None = None,
+    method: Method | None = None,
+    solve: bool = False,
     save_to: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Forget whoever asked for it, then train on from where the history stands.
 
-    Who asks while it runs is forgotten in the same run. Until then nothing that knows them is evaluated, saved or
-    returned; a round that is under way comes to its end first.
+    It takes what Flower's ``Strategy.start`` takes, by the same names and in the same order. Who asks while it runs
+    is forgotten in the same run. Until then nothing that knows them is evaluated, saved or returned; a round that is
+    under way comes to its end first.
 
     Args:
         strategy: what is recorded, and where.
         grid: the ServerApp's.
-        arrays: the initial model: theta_0^0 and what is frozen. In every run after the first the history's own
-            theta_0^0 is used; what is frozen has to be the same in every run.
+        initial_arrays: the initial model: theta_0^0 and what is frozen. In every run after the first the history's
+            own theta_0^0 is used; what is frozen has to be the same in every run.
         num_rounds: how many rounds the model has behind it in the end. An exact forgetting goes on from a model that
             has had some of them; after one with noise they count anew.
-        until: a rule that ends a branch earlier, such as ``Accuracy(0.8, most=num_rounds)``.
-        method: how to forget; by default ``Sifu()``, or ``Exact()`` where the theorem does not cover the training, or
-            something was recorded that contradicts it, or ``Dp()`` where every round is noised. A branch that
-            ``Solve()`` has solved is not trained on; it is solved again for whoever is there and not in it.
-        solve: the head is solved in place of training it, in a handful of rounds, and ``Solve()`` is how to forget.
-        timeout: how many seconds to wait for replies, and for enough nodes. Who does not answer in time is absent,
-            and is asked again 1, 2, 4 rounds later, and so on; so is who takes more than a quarter of it.
+        timeout: how many seconds to wait for replies, and for enough nodes; Flower's own default is 3600. Who does
+            not answer in time is absent, and is asked again 1, 2, 4 rounds later, and so on; so is who takes more
+            than a quarter of it.
         train_config: as in Flower's ``Strategy.start``; or a list with those of each round, for a learning rate that
             falls, of which the last stay. They are fixed when the run begins: what follows from metrics or models
             would outlive a restart.
         evaluate_config: as in Flower's ``Strategy.start``.
         evaluate_fn: as in Flower's ``Strategy.start``.
+        until: a rule that ends a branch earlier, such as ``Accuracy(0.8, most=num_rounds)``.
+        method: how to forget; by default ``Sifu()``, or ``Exact()`` where the theorem does not cover the training, or
+            something was recorded that contradicts it, or ``Dp()`` where every round is noised. A branch that
+            ``Solve()`` has solved is not trained on; it is solved again for whoever is there and not in it.
+        solve: the head is solved in place of training it, in a handful of rounds, and ``Solve()`` is how to forget.
         save_to: a file for the model, in the safetensors format. One that may know somebody who asks is removed as
             soon as the run notices the request, and there is one again once they are forgotten.
 
@@ -100,12 +106,16 @@ def run(
             who could train.
     """
     history, options = strategy.history, strategy.options
+    save_to = None if save_to is None else expand_home(save_to)
     _warn_of_relative(history.location, save_to)
-    engine = _engine(strategy, grid, arrays, timeout, train_config, evaluate_config)
-    _LOG.info("rescind: %d clients are connected", len(engine.clients))
+    engine = _engine(strategy, grid, initial_arrays, timeout, train_config, evaluate_config)
+    names = engine.clients
+    _LOG.info("rescind: %d clients are connected", len(names))
+    tell_changes(history, names, placed=all(_BY_PLACE.fullmatch(name) for name in names))
     result, end_rule = Result(), until or TotalRounds(history, num_rounds)
     if isinstance(end_rule, TotalRounds):
         engine.total = end_rule
+        _tell_rounds(history, end_rule)
     mean = strategy.mean
     hinted = False
 
@@ -273,6 +283,19 @@ def _warn_of_relative(*paths: str | os.PathLike[str] | None) -> None:
                 "run in another folder",
                 *(path, Path(path).resolve()),
             )
+
+
+def _tell_rounds(history: History, until: TotalRounds) -> None:
+    """Say in the run's log that the history has more rounds already than the run is to have."""
+    if not history.timeline.branches or history.newest in history.timeline.solved:
+        return
+    rounds = history.newest.round + until.count_before()
+    if rounds > until.most:
+        _LOG.warning(
+            "rescind: %s has %d rounds behind it, and num_rounds is %d: it is not trained on, unless somebody has to "
+            "be forgotten",
+            *(history.newest, rounds, until.most),
+        )
 
 
 def _tell_plan(plan: RecordedPlan) -> None:
