@@ -236,13 +236,41 @@ def test_everybody_may_be_away_for_two_rounds(history: History) -> None:
 
 
 def test_a_node_that_never_says_who_it_is_is_asked_ever_more_seldom(
-    history: History, caplog: pytest.LogCaptureFixture
+    history: History, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("rescind.flower.server.nodes._PATIENCE", 0.0)
     on = grid(lambda round_: round_ == 0, authenticated=False)
     with caplog.at_level("INFO", "flwr"):
         train(history, on, 20)
     assert on.asked("query") == 5
-    assert f"node {on.ids[HANGS]} did not say in 30 s who it is" in caplog.text
+    assert caplog.text.count(f"node {on.ids[HANGS]} did not give a name in 0 s. Without a registered key") == 1
+    assert "without a registered key" not in caplog.text
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize("patience", [60.0, 0.0])
+def test_nodes_that_start_slowly_raise_no_alarm_and_later_one_for_all(
+    history: History, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, patience: float
+) -> None:
+    monkeypatch.setattr("rescind.flower.server.nodes._PATIENCE", patience)
+    on = Silent(lambda _: set(CLINICS) if on.asked("query") < 2 else set(), list(CLINICS), authenticated=False)
+    with caplog.at_level("INFO", "flwr"):
+        train(history, on, 1, fedavg(min_available_nodes=6), timeout=5.0)
+    assert took_part(history, 1) == [set(CLINICS)]
+    warned = [record.getMessage() for record in caplog.records if "Without a registered key" in record.getMessage()]
+    numbers = ", ".join(map(str, on.ids.values()))
+    assert [f"6 nodes ({numbers}) did not give a name in 0 s" in line for line in warned] == [True] * (not patience)
+    assert "cannot take part" not in caplog.text
+
+
+def test_who_has_no_registered_key_is_told_so_at_once_and_in_one_line(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = {name: {"client-id": name} for name in CLINICS}
+    with caplog.at_level("INFO", "flwr"):
+        train(history, Coming(nodes, registered=lambda _: set(list(CLINICS)[:3])), 3)
+    assert caplog.text.count("cannot take part without a registered key") == 1
+    assert "rescind: 3 nodes (" in caplog.text
 
 
 @pytest.mark.parametrize("told", [{}, {"client-id": "\x1b[2J"}], ids=["an error", "no name"])
@@ -461,7 +489,7 @@ def test_a_name_that_cannot_be_shown_takes_no_part(
     with caplog.at_level("INFO", "flwr"):
         train(history, on, 1)
     assert set(history.participants.all()) == set(CLINICS) - {HANGS}
-    assert f"node {on.ids[HANGS]} does not take part" in caplog.text
+    assert f"node {on.ids[HANGS]} answered without a name of at most 256 characters that can be seen" in caplog.text
 
 
 def test_an_odd_name_at_the_superlink_becomes_a_label_that_can_be_shown(history: History) -> None:

@@ -129,4 +129,5 @@ def test_where_nobody_says_who_it_is_it_is_not_waited_for_long(
     ):
         run(history, grid(identify=False, authenticated=False), 2, timeout=600.0)
     assert caplog.text.count("failed: its ClientApp has no @app.query(). Its SuperNode's log says more") == 1
-    assert caplog.text.count("answered without saying who it is") == 4
+    assert caplog.text.count(" answered without a name of at most") == 1
+    assert "rescind: 4 nodes (" in caplog.text
