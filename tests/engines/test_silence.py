@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from rescind.core.facts import Source
 from rescind.flower.server.grid import PROMPT, Backoff
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
-from tests.builders import labels_of, rounds_of
+from tests.builders import BUDGET, labels_of, rounds_of
 from tests.recording import wrap
 
 CLINICS = federation(6).shards
@@ -138,8 +139,7 @@ def test_a_client_that_hangs_is_waited_for_in_few_rounds(history: History, caplo
     # In rounds 1, 2, 4, 8 and 16; who evaluates depends on who else is there, so silence is counted apart.
     assert on.asked("train") == on.asked("evaluate") == 5
     assert [len(each) for each in took_part(history, 20)] == [5] * 20
-    node = on.ids[HANGS]
-    assert f"node {node} did not answer in 0 s: it is asked again 8 round(s) later" in caplog.text
+    assert f"client {HANGS!r} did not answer in 0 s: it is asked again 8 round(s) later" in caplog.text
 
 
 def test_a_node_that_flower_lost_is_not_said_to_have_failed(
@@ -160,7 +160,7 @@ def test_a_node_that_flower_lost_is_not_said_to_have_failed(
     with caplog.at_level("INFO", "flwr"):
         train(history, on, 2)
     assert "Flower has lost a node (code 5)" in caplog.text
-    assert f"node {on.ids[HANGS]} did not answer in 0 s" in caplog.text
+    assert f"client {HANGS!r} did not answer in 0 s" in caplog.text
     assert "failed" not in caplog.text
 
 
@@ -361,10 +361,7 @@ def test_who_answers_just_before_the_time_limit_is_asked_less_often(
     # What it sends is used, in rounds 1, 2, 4, 8 and 16.
     assert [HANGS in each for each in took_part(history, 20)] == [at in (1, 2, 4, 8, 16) for at in range(1, 21)]
     assert on.waited == pytest.approx(5 * 0.97 * LIMIT)
-    node = on.ids[HANGS]
-    assert (
-        f"node {node} took more than 25 s, a quarter of the time limit: its answer is used, and it is" in caplog.text
-    )
+    assert f"client {HANGS!r} took more than 25 s, a quarter of the time limit: its answer is used" in caplog.text
 
 
 @pytest.mark.usefixtures("no_wait")
@@ -434,7 +431,7 @@ def test_a_name_that_somebody_took_first_is_told_with_what_ends_it(
     on = grid(authenticated=False)
     with caplog.at_level("INFO", "flwr"):
         train(history, on, 3)
-    assert f"the reply of node {on.ids['clinic-1']} is not used: its num-examples differs" in caplog.text
+    assert "the reply of client 'clinic-1' is not used: its num-examples differs" in caplog.text
     assert "Did another node use its name before? Registered keys end this" in caplog.text
 
 
@@ -527,9 +524,30 @@ def test_the_log_holds_no_text_of_a_client(
     with caplog.at_level("DEBUG"):
         train(history, grid(lambda _: True, change=leak, authenticated=authenticated), 3, strategy)
     said = caplog.text
-    assert "failed: RuntimeError. Its SuperNode's log says more" in said
+    assert "client 'clinic-4' failed: RuntimeError. Its SuperNode's log says more" in said
     assert "could not be combined: KeyError" in said
     assert "clients evaluate model 0.3: 2 metrics, accuracy 0.5" in said
     assert "is not used: its num-examples" in said
-    for needle in ("Jane", "diagnosis", "clinic", *history.participants.all()):
+    for needle in ("Jane", "diagnosis"):
         assert needle not in said
+
+
+def test_who_waits_to_leave_has_a_number_in_the_log_and_no_name(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The request comes while a round is under way, in which it and another one do not answer."""
+
+    def who(sent: list[Message]) -> set[str]:
+        trains = sent and sent[0].metadata.message_type == MessageType.TRAIN and history.timeline.branches
+        if not trains or history.timeline.requests or len(rounds_of(history, 0, 1, 99)) < 2:
+            return set()
+        history.requests.ask([HANGS], BUDGET)
+        return {HANGS, "clinic-1"}
+
+    on = Silent(who, list(CLINICS))
+    with caplog.at_level("INFO", "flwr"):
+        train(history, on, 5)
+    assert f"node {on.ids[HANGS]} did not answer in 0 s" in caplog.text
+    assert "client 'clinic-1' did not answer in 0 s" in caplog.text
+    assert HANGS not in caplog.text
+    assert not re.search(rf"request \d.*{on.ids[HANGS]}|{on.ids[HANGS]}.*request \d", caplog.text)

@@ -353,7 +353,7 @@ class FlowerEngine:
                 done.rejected[name] = str(reason)
                 spoofed = isinstance(reason, WeightMismatchError) and not self.nodes.authenticated
                 hint = f". Did another node use its name before? {KEYS_END_IT}" if spoofed else ""
-                _LOG.warning("rescind: the reply of node %d is not used: %s%s", self._node(name), reason, hint)
+                _LOG.warning("rescind: the reply of %s is not used: %s%s", self._call(name), reason, hint)
                 continue
             # Told in every round, and recorded once.
             if root is not None and told.removal and self._named.get(name) != told.removal:
@@ -519,14 +519,14 @@ class FlowerEngine:
         for node, rounds in backoff.note_replies(list(by_node), answered - late).items():
             if node in late:
                 _LOG.warning(
-                    "rescind: node %d took more than %.0f s, a quarter of the time limit: its answer is used, and it "
+                    "rescind: %s took more than %.0f s, a quarter of the time limit: its answer is used, and it "
                     "is asked again %d round(s) later. If it needs that long, raise the timeout",
-                    *(node, PROMPT * self.timeout, rounds),
+                    *(self.nodes.call(node), PROMPT * self.timeout, rounds),
                 )
             else:
                 _LOG.warning(
-                    "rescind: node %d did not answer in %.0f s: it is asked again %d round(s) later",
-                    *(node, time.monotonic() - begun, rounds),
+                    "rescind: %s did not answer in %.0f s: it is asked again %d round(s) later",
+                    *(self.nodes.call(node), time.monotonic() - begun, rounds),
                 )
         return {name: by_name[name] for name in names if name in by_name and name not in self._failed}
 
@@ -539,12 +539,12 @@ class FlowerEngine:
             try:
                 told[name] = combinable(reply.content, weighted_by, self.recorded.options.most_examples)
             except RejectedReplyError as reason:
-                _LOG.warning("rescind: the metrics of node %d are not used: %s", self._node(name), reason)
+                _LOG.warning("rescind: the metrics of %s are not used: %s", self._call(name), reason)
         # A mean is of the same metrics from everybody: whoever tells others, or a list as a number, is left out.
         for usual, _ in Counter(map(kinds, told.values())).most_common(1):
             for name in [name for name, metrics in told.items() if kinds(metrics) != usual]:
                 del told[name]
-                _LOG.warning("rescind: the metrics of node %d are not used: most tell others", self._node(name))
+                _LOG.warning("rescind: the metrics of %s are not used: most tell others", self._call(name))
         # Nothing else that a client sent reaches code of the user's.
         contents = [RecordDict({"metrics": metrics}) for metrics in told.values()]
         try:
@@ -566,6 +566,9 @@ class FlowerEngine:
 
     def _node(self, name: str) -> int:
         return self.members[name].node
+
+    def _call(self, name: str) -> str:
+        return self.nodes.call(self._node(name))
 
     def _check_names(self, names: Sequence[str]) -> None:
         if set(names) - self.members.keys() and (unknown := sorted(set(names).difference(self.clients))):

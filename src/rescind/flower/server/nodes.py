@@ -91,6 +91,8 @@ class Nodes:
         self._nameless: dict[int, str] = {}
         # When those were seen first who are asked who they are.
         self._seen: dict[int, float] = {}
+        # Who is connected, by node, and who it is.
+        self._known: dict[int, Member] = {}
         self._backoff = Backoff()
         # A run that waits for requests may last for months: who was silent once may wish something all the same.
         self._wish_backoff = Backoff()
@@ -119,9 +121,21 @@ class Nodes:
     def show_failure(self, node: int, error: Error) -> str:
         """Return what kind of failure it is, and show the first of each kind."""
         kind = describe(error)
-        about = f"node {node} failed: {kind}. Its SuperNode's log says more; others of this kind are only counted"
+        about = (
+            f"{self.call(node)} failed: {kind}. Its SuperNode's log says more; others of this kind are only counted"
+        )
         self._say(about, once=kind)
         return kind
+
+    def call(self, node: int) -> str:
+        """Return what a log may call a node: what people call its client, unless that left or may want to.
+
+        Flower keeps its logs. A line has the number in place of the name, never both: else an older line would tell
+        whose number it was once somebody leaves.
+        """
+        member = self._known.get(node)
+        stays = member and node not in self._wishes and self._history.participants.remaining([member.name])
+        return f"client {member.label!r}" if member and stays else f"node {node}"
 
     def ask_again(self, node: int) -> None:
         """Ask a node again, at the next look, for what it says of itself: it does not obey what it was sent."""
@@ -137,6 +151,7 @@ class Nodes:
             everybody = self._members()
             members = self._admit(everybody)
             members = {name: members[name] for name in sorted(members.keys() - self._hear(members))}
+            self._known = {member.node: member for member in members.values()}
             self.ready = len(self._stay(list(members)))
             return self._compare(members, nobody=not everybody)
 
