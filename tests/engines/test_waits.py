@@ -107,6 +107,8 @@ def test_who_stays_is_still_waited_for_and_named(history: History, caplog: pytes
         "2 SuperNodes that may take part are connected, waiting at most 0 s for 3 (missing: 'clinic-2')"
         in caplog.text
     )
+    due = history.timeline.requests[0].deadline[:10]
+    assert f"request 1 waits for SuperNodes, and has to be served by {due}" in caplog.text
     # A number that can be reached by those who stay is not lowered, and newcomers are waited for as ever.
     run(history, grid("clinic-1", "clinic-2"), 2, rounds=2)
     with pytest.raises(TimeoutError, match="and 5 are waited for"):

@@ -15,6 +15,7 @@ from rescind.cli.shared import (
     Epsilon,
     Location,
     Number,
+    describe_approval,
     describe_leaving,
     open_existing,
     show,
@@ -123,12 +124,13 @@ def list_(history: Location, as_json: AsJson = False) -> None:
     """
     with open_existing(history) as opened:
         from rescind.history.outcomes import find_outcomes
+        from rescind.views.overview import find_undecided
 
         warn_of_changes(opened.integrity.stamp_problems())
         timeline = opened.timeline
         everything = timeline.requests
         names = opened.participants.describe([asked.request.group for asked in everything])
-        done = find_outcomes(timeline)
+        done, undecided = find_outcomes(timeline), find_undecided(timeline)
         rows: list[dict[str, Any]] = [
             {
                 "request": asked.number,
@@ -142,6 +144,7 @@ def list_(history: Location, as_json: AsJson = False) -> None:
                 "state": _state(asked, asked.number in done)
                 + (", readmitted since" if timeline.readmitted(asked.number) else ""),
                 "deadline": asked.deadline[:10],
+                "waits_for_approval_since": undecided.get(asked.number),
             }
             for asked, clients in zip(everything, names, strict=True)
         ]
@@ -277,4 +280,5 @@ def _state(asked: FiledRequest, done: bool) -> str:
 
 
 def _due(row: dict[str, Any]) -> str:
-    return f"{row['state']}, due {row['deadline']}" if row["state"] in ("open", "being served") else str(row["state"])
+    state = str(row["state"])
+    return f"{state}, due {row['deadline']}{describe_approval(row)}" if state in ("open", "being served") else state

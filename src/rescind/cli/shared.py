@@ -83,6 +83,12 @@ def describe_leaving(row: Mapping[str, Any]) -> str:
     return ("rows of " if row["scope"] == "records" else "") + ", ".join(row["clients"])
 
 
+def describe_approval(row: Mapping[str, Any]) -> str:
+    """Say in a request's row since when it waits for somebody to agree, if it does."""
+    since = row["waits_for_approval_since"]
+    return f"; waits for approval since {since[:16].replace('T', ' ')}" if since else ""
+
+
 def complain(problem: str) -> None:
     """Print on standard error what is wrong, in one line, whatever others wrote into it."""
     typer.echo(f"rescind: {make_plain(' '.join(problem.split()))}", err=True)

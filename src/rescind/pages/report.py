@@ -151,6 +151,7 @@ def _today(
     for request in waiting:
         asked, left = request.asked, request.days_left
         state = f"is {'begun' if asked.served else 'open'}, due {asked.deadline[:10]}"
+        state += f", and waits for approval since {request.planned[:10]}" if request.planned else ""
         spare = f"<strong>{count(-left, 'day')} late</strong>" if left < 0 else f"{count(left, 'day')} left"
         told = "".join(f" {note}" for note in notes.get(asked.number, ()))
         yield (

@@ -19,9 +19,11 @@ from rescind.flower.server.grid import Backoff, describe, exchange
 from rescind.flower.server.wishes import answer_wish, asks_to_leave, read_wish
 from rescind.flower.wire import EXECUTED, KEYED, PASSWORD, REFUSED, seal
 from rescind.history.history import History
+from rescind.history.journal import parse_time
 from rescind.history.participants import name_key
 from rescind.ledger.contract import LONGEST_NAME, is_name
 from rescind.texts import is_digest, list_some, make_plain
+from rescind.views.overview import find_unfinished
 
 _LOG = logging.getLogger("flwr")
 # Seconds between two looks at who is connected.
@@ -223,6 +225,11 @@ class Nodes:
                     f"{look.ready} SuperNodes that may take part are connected after {waited:.0f} s, and "
                     f"{look.wanted} are waited for{look.missing}{advice}"
                 )
+            if announced is None and (waiting := find_unfinished(self._history)):
+                # In a line without names: of rows that are to be forgotten it would tell whose they may be.
+                numbers = list_some([str(asked.number) for asked in waiting], _MOST_NAMED)
+                due = min((asked.deadline for asked in waiting), key=parse_time)[:10]
+                _LOG.info("rescind: request %s waits for SuperNodes, and has to be served by %s", numbers, due)
             if look != announced:
                 announced = look
                 _LOG.info(
@@ -263,8 +270,8 @@ class Nodes:
 
     def _asked(self, nodes: Sequence[NodeInfo]) -> dict[int, str]:
         """Ask those of some clients that have not said it yet who they are; return the names of all who have."""
-        for node in nodes:
-            self._seen.setdefault(node.node_id, time.monotonic())
+        for info in nodes:
+            self._seen.setdefault(info.node_id, time.monotonic())
         unknown = self._backoff.asked(node.node_id for node in nodes if node.node_id not in self._told)
         wait = min(_ANSWER, self._timeout)
         replies, late = self._query({node: {} for node in unknown}, wait)
