@@ -228,6 +228,7 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
     from rich.filesize import decimal
 
     from rescind.core.edges import NO_BOUND
+    from rescind.views.overview import format_distance
 
     stored = decimal(view.stored_bytes)
     yield f"{view.newest}, after {view.rounds} rounds with {view.clients} clients; {stored} stored"
@@ -238,7 +239,7 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
     rows = []
     for influence in view.influences:
         filled = round(_BAR * influence.sensitivity / largest) if 0 < largest < NO_BOUND else 0
-        moved = f"{influence.sensitivity:.3g}" if influence.sensitivity < NO_BOUND else "no bound"
+        moved = format_distance(influence.sensitivity)
         rows.append((influence.client, "#" * filled, moved, str(influence.rounds)))
     yield table(("client", "how far it may have moved the model", "", "recorded rounds"), rows)
     if view.clients > len(view.influences) == _MOST_SHOWN:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import numpy as np
 
-from rescind.core.edges import ModelId, find_members, sorted_group
+from rescind.core.edges import NO_BOUND, NOT_BOUNDED, ModelId, find_members, sorted_group
 from rescind.core.facts import Facts, Mode
 from rescind.history.bounds import read_bounds
 from rescind.history.events import RepliesRejected
@@ -127,6 +127,12 @@ def find_unfinished(history: History) -> tuple[FiledRequest, ...]:
     timeline = history.timeline
     done = find_outcomes(timeline)
     return tuple(asked for asked in timeline.requests if not asked.dropped and asked.number not in done)
+
+
+def format_distance(distance: float) -> str:
+    """Return a distance as people are shown it, in words where nothing bounds it."""
+    # NaN, too, is no bound.
+    return f"{distance:.3g}" if distance < NO_BOUND else NOT_BOUNDED
 
 
 def find_undecided(timeline: Timeline) -> dict[int, str]:
