@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp.strategy import FedAvg
 
 import rescind.flower
-from rescind import History
+from rescind import Accuracy, History
+from rescind.core.edges import ModelId
 from rescind.core.facts import Source
 from rescind.flower.server.grid import PROMPT, Backoff
+from rescind.flower.server.replies import describe_metrics
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
 from tests.builders import BUDGET, labels_of, rounds_of
@@ -44,7 +47,12 @@ class Hanging(InProcessGrid):
         return self.sent.count((HANGS, kind))
 
 
-def app(change: Change | None = None, called: str | None = None) -> ClientApp:
+USUAL = {"accuracy": 0.5, "num-examples": 1, "Jane Roe's metric": 0.25}
+
+
+def app(
+    change: Change | None = None, called: str | None = None, evaluated: Mapping[str, Any] = MappingProxyType(USUAL)
+) -> ClientApp:
     made = ClientApp()
 
     @made.query()
@@ -64,7 +72,7 @@ def app(change: Change | None = None, called: str | None = None) -> ClientApp:
 
     @made.evaluate()
     def evaluate(msg: Message, context: Context) -> Message:
-        metrics = MetricRecord({"accuracy": 0.5, "num-examples": 1, "Jane Roe's metric": 0.25})
+        metrics = MetricRecord(dict(evaluated))
         return Message(RecordDict({"metrics": metrics}), reply_to=msg)
 
     return made
@@ -112,12 +120,18 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(
-    history: History, on: InProcessGrid, rounds: int, strategy: Any = None, timeout: float = 600.0, **options: Any
+    history: History,
+    on: InProcessGrid,
+    rounds: int,
+    strategy: Any = None,
+    timeout: float = 600.0,
+    until: Any = None,
+    **options: Any,
 ) -> None:
     arrays = {"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))}
     chosen = {"training": TRAINING, "trained": list(arrays), "seed": b"a federation for tests 1"} | options
     recorded = wrap(strategy or fedavg(), history, **chosen)
-    rescind.flower.run(recorded, on, ArrayRecord(arrays), num_rounds=rounds, timeout=timeout)
+    rescind.flower.run(recorded, on, ArrayRecord(arrays), num_rounds=rounds, timeout=timeout, until=until)
 
 
 def fedavg(**options: Any) -> FedAvg:
@@ -530,6 +544,43 @@ def test_the_log_holds_no_text_of_a_client(
     assert "is not used: its num-examples" in said
     for needle in ("Jane", "diagnosis"):
         assert needle not in said
+
+
+def test_the_log_shows_what_clients_measure_and_no_name_that_steers_it(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    hostile = {"\x1b[2J": 1.0, "a b": 1.0, "x" * 33: 1.0, "\u202eabc": 1.0, "l\n": 1.0, "list": [1.0, 2.0]}
+    told = {"eval_loss": 0.25, "eval_acc": 0.75, "num-examples": 1, **hostile, **{f"m{at}": at for at in range(20)}}
+
+    def losing(content: RecordDict, context: Context) -> None:
+        content.metric_records["metrics"]["train_loss"] = 0.125
+
+    on = InProcessGrid(app(losing, evaluated=told), {name: {"client-id": name} for name in CLINICS})
+    with caplog.at_level("INFO", "flwr"):
+        train(history, on, 2, fedavg(fraction_evaluate=1.0), until=Accuracy(0.7, most=5))
+    shown = "eval_loss 0.25, eval_acc 0.75, m0 0, m1 1, m2 2, m3 3, m4 4, m5 5, m6 6, m7 7"
+    lines = [record.getMessage() for record in caplog.records]
+    assert f"rescind: clients evaluate model 0.1: 28 metrics, {shown}" in lines
+    assert any("clients tell of training model 0.1: " in line and ", train_loss 0.125" in line for line in lines)
+    # Flower's templates call it so.
+    assert "rescind: 6 clients have a mean accuracy of 75.0%" in lines
+    assert history.newest == ModelId(0, 1)
+
+
+def test_a_log_shows_only_numbers_that_are_finite() -> None:
+    odd = {"a": float("nan"), "b": float("inf"), "c": 10**400, "d": [1.0], "e": 2, "f": "text", "g": True}
+    assert describe_metrics(odd) == "7 metrics, e 2, g 1"
+
+
+def test_where_no_metric_is_the_accuracy_the_log_says_how_to_name_it(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    on = InProcessGrid(
+        app(evaluated={"top1": 0.5, "a b": 0.5, "num-examples": 1}), {name: {"client-id": name} for name in CLINICS}
+    )
+    with caplog.at_level("INFO", "flwr"):
+        train(history, on, 2, until=Accuracy(0.7, most=2))
+    assert "tells a metric 'accuracy' from 0 to 1 in evaluation, they tell top1, num-examples: say" in caplog.text
 
 
 def test_who_waits_to_leave_has_a_number_in_the_log_and_no_name(

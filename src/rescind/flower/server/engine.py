@@ -30,7 +30,7 @@ from rescind.engines.stops import format_accuracy
 from rescind.flower.server.arrays import copy_record, is_same_record, pack
 from rescind.flower.server.grid import PROMPT, Backoff, FilteredGrid
 from rescind.flower.server.nodes import KEYS_END_IT, Member, Nodes
-from rescind.flower.server.recorded import Recorded, find_average
+from rescind.flower.server.recorded import Options, Recorded, find_average
 from rescind.flower.server.replies import (
     NOT_EXECUTED,
     Expected,
@@ -41,7 +41,9 @@ from rescind.flower.server.replies import (
     check_reply,
     check_ridge_answer,
     combinable,
+    describe_metrics,
     kinds,
+    list_metrics,
     read_root,
 )
 from rescind.flower.wire import DISTANCE, Instructions
@@ -53,6 +55,8 @@ _LOG = logging.getLogger("flwr")
 _MOST_IN_VAIN = 3
 _OTHER_CODE = "Do they train with rescind.flower.train_head, or is it Options(declared=True) that is missing?"
 _MOST_METRICS = 50
+# What the accuracy is called unless somebody says otherwise, and by Flower's templates.
+_USUAL, _TEMPLATES = Options().accuracy, "eval_acc"
 
 # What a check makes of a message.
 Checked = TypeVar("Checked", Reply, Sums, RidgeSums)
@@ -169,6 +173,7 @@ class FlowerEngine:
         metrics = self._combined(combine, {name: done.answers[name] for name in accepted})
         if metrics is not None:
             self.train_metrics[self.server_round(model_id)] = metrics
+            _LOG.info("rescind: clients tell of training %s: %s", model_id, describe_metrics(metrics))
         examples = np.array([reply.rows for reply in accepted.values()], dtype=np.float64)
         most = math.inf if self.facts.batch is None else self.facts.batch
         return Replies(
@@ -227,10 +232,14 @@ class FlowerEngine:
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Ask the named clients for their accuracies, and return the mean over those that tell one."""
-        metric = self.recorded.options.accuracy
-        told = _read_numbers(self._evaluated(model, names, {}), metric, most=1.0).values()
+        metric, replies = self.recorded.options.accuracy, self._evaluated(model, names, {})
+        told = _read_numbers(replies, (metric, *([_TEMPLATES] if metric == _USUAL else [])), most=1.0).values()
         if not told:
-            _LOG.warning("rescind: no client tells a metric %r in evaluation", metric)
+            others = list_metrics(reply.content for reply in replies.values())
+            _LOG.warning(
+                "rescind: no client tells a metric %r from 0 to 1 in evaluation%s",
+                *(metric, f", they tell {others}: say which it is (Options(accuracy=...))" if others else ""),
+            )
             return None
         mean = math.fsum(sorted(told)) / len(told)
         _LOG.info("rescind: %d clients have a mean accuracy of %s", len(told), format_accuracy(mean))
@@ -243,7 +252,7 @@ class FlowerEngine:
         self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], most: float
     ) -> dict[str, float]:
         """Return how far the named clients say that their results are from a round's mean, if at most ``most``."""
-        return _read_numbers(self._evaluated(model, names, {DISTANCE: str(model_id)}), DISTANCE, most)
+        return _read_numbers(self._evaluated(model, names, {DISTANCE: str(model_id)}), [DISTANCE], most)
 
     def take_accepted(self) -> list[Message]:
         """Return the last round's accepted replies, once, made anew of nothing but what was checked."""
@@ -586,12 +595,13 @@ def _spell(scheduled: Mapping[str, Any], values: Mapping[str, Any] | None = None
     return [tuple(values), *sorted(differ)]
 
 
-def _read_numbers(replies: Mapping[str, Message], metric: str, most: float) -> dict[str, float]:
-    """Return what clients tell as a metric, one number each, of 0 to ``most``."""
+def _read_numbers(replies: Mapping[str, Message], metrics: Sequence[str], most: float) -> dict[str, float]:
+    """Return what clients tell as the first of some metrics that they tell, one number each, of 0 to ``most``."""
     numbers = {}
     for name, reply in replies.items():
         records = list(reply.content.metric_records.values())
-        value = records[0].get(metric) if len(records) == 1 else None
+        values = [records[0][metric] for metric in metrics if metric in records[0]] if len(records) == 1 else []
+        value = values[0] if values else None
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most:
             numbers[name] = float(value)
     return numbers
