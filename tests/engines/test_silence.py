@@ -153,6 +153,9 @@ def test_a_client_that_hangs_is_waited_for_in_few_rounds(history: History, caplo
     # In rounds 1, 2, 4, 8 and 16; who evaluates depends on who else is there, so silence is counted apart.
     assert on.asked("train") == on.asked("evaluate") == 5
     assert [len(each) for each in took_part(history, 20)] == [5] * 20
+    assert re.search(
+        rf"branch 0, round 1 of 20, about 0:\d\d:\d\d left: 5 of 6 replied; no answer: client {HANGS!r}", caplog.text
+    )
     assert f"client {HANGS!r} did not answer in 0 s: it is asked again 8 round(s) later" in caplog.text
 
 
@@ -370,11 +373,12 @@ def test_who_answers_just_before_the_time_limit_is_asked_less_often(
     history: History, caplog: pytest.LogCaptureFixture
 ) -> None:
     on = Late(0.97 * LIMIT, list(CLINICS))
-    with caplog.at_level("WARNING", "flwr"):
+    with caplog.at_level("INFO", "flwr"):
         train(history, on, 20, timeout=LIMIT)
     # What it sends is used, in rounds 1, 2, 4, 8 and 16.
     assert [HANGS in each for each in took_part(history, 20)] == [at in (1, 2, 4, 8, 16) for at in range(1, 21)]
     assert on.waited == pytest.approx(5 * 0.97 * LIMIT)
+    assert f"5 of 6 clients have replied, waiting at most 75 s for client {HANGS!r}" in caplog.text
     assert f"client {HANGS!r} took more than 25 s, a quarter of the time limit: its answer is used" in caplog.text
 
 

@@ -47,7 +47,9 @@ from rescind.flower.server.replies import (
     read_root,
 )
 from rescind.flower.wire import DISTANCE, Instructions
+from rescind.progress import tell_listener
 from rescind.serving import TotalRounds
+from rescind.texts import list_some
 
 _LOG = logging.getLogger("flwr")
 # So many rounds without a usable reply, and something is set up wrongly; unless it is one client of several that was
@@ -55,6 +57,8 @@ _LOG = logging.getLogger("flwr")
 _MOST_IN_VAIN = 3
 _OTHER_CODE = "Do they train with rescind.flower.train_head, or is it Options(declared=True) that is missing?"
 _MOST_METRICS = 50
+# So many are named in a line.
+_MOST_NAMED = 3
 # What the accuracy is called unless somebody says otherwise, and by Flower's templates.
 _USUAL, _TEMPLATES = Options().accuracy, "eval_acc"
 
@@ -389,7 +393,7 @@ class FlowerEngine:
         """Return what is recorded of an exchange whatever was asked, with what people call those in it."""
         return {
             "rejected": done.rejected,
-            "silent": tuple(self.members[name].label for name in done.names if name not in done.answers),
+            "silent": tuple(self._call(name) for name in done.names if name not in done.answers),
             "settings": done.settings,
             "labels": {name: self.members[name].label for name in done.answers},
         }
@@ -512,7 +516,7 @@ class FlowerEngine:
         barred = {message.metadata.dst_node_id for message in sent} - by_node.keys()
         if barred:
             raise ValueError(f"node {min(barred)} may not take part: it was not drawn, or it was forgotten")
-        replies, late = self.nodes.exchange(sent, self.timeout)
+        replies, late = self.nodes.exchange(sent, self.timeout, self._show_waiting)
         for reply in replies:
             node = reply.metadata.src_node_id
             answered.add(node)
@@ -538,6 +542,15 @@ class FlowerEngine:
                     *(self.nodes.call(node), time.monotonic() - begun, rounds),
                 )
         return {name: by_name[name] for name in names if name in by_name and name not in self._failed}
+
+    def _show_waiting(self, nodes: Sequence[int], total: int) -> None:
+        """Say who is waited for, once most of the time is left to them alone."""
+        called = list_some([*map(self.nodes.call, nodes)], _MOST_NAMED)
+        tell_listener(f"waiting for {called}; replied", total - len(nodes), total)
+        _LOG.info(
+            "rescind: %d of %d clients have replied, waiting at most %.0f s for %s",
+            *(total - len(nodes), total, (1 - PROMPT) * self.timeout, called),
+        )
 
     def _combined(
         self, combine: Callable[[list[RecordDict], str], MetricRecord], replies: Mapping[str, Message]

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 
 from rescind.certificates.leaving import SignedRequest
 from rescind.core.facts import PrivacyScope
-from rescind.flower.server.grid import Backoff, describe, exchange
+from rescind.flower.server.grid import Backoff, Notify, describe, exchange
 from rescind.flower.server.wishes import answer_wish, asks_to_leave, read_wish
 from rescind.flower.wire import EXECUTED, KEYED, PASSWORD, REFUSED, seal
 from rescind.history.history import History
@@ -114,11 +114,13 @@ class Nodes:
         """Ask everybody again who has not said who it is."""
         self._backoff = Backoff()
 
-    def exchange(self, messages: Sequence[Message], seconds: float) -> tuple[list[Message], set[int]]:
+    def exchange(
+        self, messages: Sequence[Message], seconds: float, notify: Notify = lambda *_: None
+    ) -> tuple[list[Message], set[int]]:
         """Send messages that their nodes obey, and that nobody else can answer; see ``exchange``."""
         for message in messages:
             seal(message, self._passwords.get(message.metadata.dst_node_id))
-        return exchange(self.grid, messages, seconds)
+        return exchange(self.grid, messages, seconds, notify)
 
     def show_failure(self, node: int, error: Error) -> str:
         """Return what kind of failure it is, and show the first of each kind."""
