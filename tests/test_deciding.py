@@ -508,6 +508,47 @@ def test_a_rule_batches_requests_and_training_is_held_meanwhile(history: History
     assert seen[1] == 0
 
 
+def test_a_run_says_once_who_and_what_it_waits_for(history: History, caplog: pytest.LogCaptureFixture) -> None:
+    federation = Revocable(history, everybody(6))
+    asked = iter([["clinic-1"], [], [], [], [], []])
+
+    def pause() -> None:
+        for name in next(asked):
+            history.requests.ask([name], BUDGET)
+
+    # It is due in the fourth turn, and waits for somebody to agree from then on.
+    rule = count(6, lambda at: at in (1, 4, 5, 6))
+    with caplog.at_level("INFO", "flwr"), pytest.raises(PendingRequestError):
+        serve(federation, Rounds(3), Exact(), approval=True, rule=rule, pause=pause)
+    due = history.timeline.requests[0].deadline[:10]
+    lines = [record.getMessage() for record in caplog.records if " waits " in record.getMessage()]
+    assert lines == [
+        f"rescind: request 1 waits for the rule rule, and has to be served by {due}; a run with another "
+        "rule serves it earlier",
+        f"rescind: request 1 is planned and waits for somebody to agree, by {due}: rescind approve HISTORY NUMBER "
+        "--by PERSON, or rescind refuse HISTORY NUMBER --by PERSON --reason REASON",
+    ]
+
+
+def test_what_waits_for_somebody_to_agree_is_shown(tmp_path: Path) -> None:
+    folder = tmp_path / "history"
+    with History(folder) as history:
+        federation = Revocable(history, everybody(6))
+        federation.train(Rounds(2))
+        number = history.requests.ask(["clinic-1"], BUDGET)
+        assert "waits for approval" not in say("request", "list", folder).output
+        with pytest.raises(PendingRequestError, match=r"agree, by 2\d{3}-"):
+            serve(federation, Rounds(2), Exact(), approval=True)
+        planned = history.timeline.planned_at(number).time[:16].replace("T", " ")
+        for command in (("status",), ("request", "list")):
+            assert f"waits for approval since {planned}" in " ".join(say(*command, folder).output.split())
+        gauge = 'rescind_undecided_requests{run="' + history.identifier + '"}'
+        assert f"{gauge} 1" in say("status", folder, "--format", "prometheus").output
+        history.requests.approve(number, "A. Officer")
+        assert f"{gauge} 0" in say("status", folder, "--format", "prometheus").output
+        assert "waits for approval" not in say("status", folder).output
+
+
 def test_a_rule_that_ends_while_somebody_waits_hands_out_nothing(federation: Revocable) -> None:
     federation.history.requests.ask(["clinic-1"], BUDGET)
     with pytest.raises(PendingRequestError, match="request 1 is open"):

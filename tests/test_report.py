@@ -18,6 +18,7 @@ from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.facts import PublicHead
+from rescind.core.solver import Solving
 from rescind.engines.accuracies import Accuracies, read_accuracies
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
@@ -26,7 +27,7 @@ from rescind.history.events import RequestWithdrawn
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
 from rescind.pages.report import render_report
 from rescind.views.overview import overview
-from tests.builders import BUDGET, everybody
+from tests.builders import BUDGET, everybody, said
 
 HEAD = PublicHead(initial_norm=0.0, parameters=21, batch=15)
 METHODS: dict[str, Method] = {
@@ -391,3 +392,14 @@ def test_a_restart_for_many_requests_names_the_first_ones() -> None:
         trained.forget(Scratch(), Rounds(1), together=True)
         page = render_report(history, private=True, now=NOON)
     assert "request 1, 2, 3, 4, 5 and 3 more: no noise" in page
+
+
+def test_a_distance_that_nothing_bounds_is_no_number_anywhere(tmp_path: Path) -> None:
+    folder = tmp_path / "history"
+    with History(folder) as history:
+        Revocable(history, everybody(4)).solve(Solving(most_rounds=2))
+        page = render_report(history, private=True, now=NOON)
+    for command in (("status", folder), ("preview", folder, "clinic-1")):
+        page += said(*command).output
+    assert page.count("not bounded yet") > 2 * 4
+    assert "e+" not in re.sub(r"base64,[^\"]*", "", page)

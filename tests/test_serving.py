@@ -65,7 +65,9 @@ def test_nobody_asks(history: History) -> None:
     assert distance(model, history.model(history.newest)) == 0
 
 
-def test_who_asks_meanwhile_is_served_and_the_model_taken_back(history: History) -> None:
+def test_who_asks_meanwhile_is_served_and_the_model_taken_back(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
     served: list[Outcome] = []
     shelf = Shelf()
 
@@ -80,6 +82,11 @@ def test_who_asks_meanwhile_is_served_and_the_model_taken_back(history: History)
     assert [outcome.asked.number for outcome in served] == [1]
     assert shelf.told[0] == ModelId(0, 2)
     assert None in shelf.told[1:]
+    taken = [record.getMessage() for record in caplog.records if "taken away" in record.getMessage()]
+    assert taken == [
+        "rescind: the released model is taken away, as it may know who asks to be forgotten in request 1; there "
+        "is one again once that is served"
+    ]
     # Between the request and the end of forgetting nothing is there, and then what was trained without it.
     assert shelf.told[-1] == ModelId(1, 6) == history.newest
     assert set(shelf.told[1:-1]) <= {None, ModelId(1, 6)}

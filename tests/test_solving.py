@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -218,6 +219,16 @@ def test_nobody_answers_and_the_solve_still_ends(history: History, caplog: pytes
     assert newest == ModelId(0, 4)
     assert distance(history.model(newest), engine().start()) == 0
     assert "branch 0 is not solved: its rounds were used up" in caplog.text
+
+
+def test_a_solve_logs_how_far_its_gradient_is(history: History, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "flwr"):
+        Revocable(history, engine()).solve(Solving(tolerance=0.001))
+    lines = [record.getMessage() for record in caplog.records if ", solving, round " in record.getMessage()]
+    assert len(lines) == history.newest.round
+    assert all(
+        re.search(r" of at most 100: \d+ of \d+ replied, gradient \S+, solved at 0.001$", line) for line in lines
+    )
 
 
 def test_a_solution_is_not_said_to_be_missing(history: History, caplog: pytest.LogCaptureFixture) -> None:

@@ -101,6 +101,8 @@ def test_every_number_is_right_and_json_has_it_too(folder: Path) -> None:
     assert values == {
         "rescind_open_requests": len(told["open_requests"]),
         "rescind_overdue_requests": told["overdue_requests"],
+        "rescind_undecided_requests": told["undecided_requests"],
+        "rescind_unnamed_requests": told["unnamed_requests"],
         "rescind_next_deadline_timestamp_seconds": int(deadline.timestamp()),
         "rescind_recorded_rounds_total": told["recorded_rounds"],
         "rescind_last_round_timestamp_seconds": int(last.timestamp()),

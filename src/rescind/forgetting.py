@@ -462,7 +462,7 @@ class Revocable:
 
     def awaits_rows(self, number: int) -> bool:
         """Return whether a client has not named the rows of a request yet, and can be asked for them."""
-        return getattr(self.engine, "names_rows", False) and bool(self.history.requests.find_unnamed(number))
+        return getattr(self.engine, "names_rows", False) and number in self.history.timeline.unnamed_rows
 
     def _ask_for_rows(self, asked: FiledRequest) -> bool:
         """Ask who has not named the rows of a request yet; return whether it has to wait for them.
@@ -471,7 +471,7 @@ class Revocable:
         """
         if not self.awaits_rows(asked.number):
             return False
-        participants, missing = self.history.participants, self.history.requests.find_unnamed(asked.number)
+        participants, missing = self.history.participants, self.history.timeline.unnamed_rows[asked.number]
         names = [name for name in participants.names(asked.request.group) if participants.blind(name) in missing]
         cast(RowsEngine, self.engine).ask_for_rows(asked.number, names)
         return self.awaits_rows(asked.number)

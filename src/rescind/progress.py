@@ -27,6 +27,12 @@ def notify_listener(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
+def tell_listener(task: str, done: int, total: int) -> None:
+    """Tell whoever listens what is being done, how much of it is done, and how much there is."""
+    if (listener := _listener.get()) is not None:
+        listener(task, done, total)
+
+
 def report_progress(items: Iterable[Item], task: str, total: int) -> Iterator[Item]:
     """Return the items, and tell of each that is done."""
     listener = _listener.get()
@@ -40,16 +46,20 @@ def report_progress(items: Iterable[Item], task: str, total: int) -> Iterator[It
 
 @contextmanager
 def open_bar(*, transient: bool = True) -> Iterator[Progress]:
-    """Open bars on standard error, one for each task that is added; nothing is shown off a terminal."""
+    """Open bars on standard error, one for each task that is added; a notebook shows them in its cell.
+
+    Elsewhere nothing is shown, and the bar is ``disable``d.
+    """
     # Not before it is needed: a help text should not have to wait for it.
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
+    shown = console.is_terminal or console.is_jupyter
     # What is done comes last, as it may grow, and is not read as markup: a client may be called "[/]".
     done = TextColumn("{task.description}", markup=False)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), done)
-    with Progress(*columns, console=console, transient=transient, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=transient, disable=not shown) as bar:
         yield bar
 
 

@@ -246,6 +246,7 @@ def serve(
     told: ModelId | None = None
     solved: ModelId | None = None
     tried = set[_Wanting]()
+    away, waits = False, ""
     solve = solve or federation.engine.facts.only_solved
     chosen = method or (Solve() if solve else choose_method(federation))
     # Before anything is trained or taken away: who asks later could not be served.
@@ -260,29 +261,41 @@ def serve(
     if isinstance(chosen, Certifying) and chosen.public_plan and not planned:
         _check_public(history.timeline, chosen)
 
+    def take_back(numbers: Sequence[int]) -> None:
+        nonlocal placed, away
+        if outlet is None:
+            return
+        outlet.clear()
+        placed = None
+        if not away:
+            _LOG.warning(
+                "rescind: the released model is taken away, as it may know who asks to be forgotten in request %s; "
+                "there is one again once that is served",
+                list_some([*map(str, numbers)], _MOST_NAMED),
+            )
+        away = True
+
     def begin(plan: RecordedPlan) -> None:
-        nonlocal placed
         _check_room(federation)
-        if outlet is not None:
-            outlet.clear()
-            placed = None
+        take_back(plan.requests)
         federation.planned(plan)
 
     def hand_out() -> None:
-        nonlocal placed
+        nonlocal placed, away
         newest = history.newest
         # Where sums are kept nothing was trained until the head is solved.
         made = not federation.engine.facts.keeps_sums or newest in history.timeline.solved
         if outlet is not None and made and placed != newest:
-            placed = newest
+            placed, away = newest, False
             outlet.put(newest, history.model(newest))
 
     heeding = replace(federation, planned=begin)
     while True:
         # What is there already, and knows nobody who waits, stays there.
-        if outlet is not None and find_unfinished(history) and (placed != history.newest or find_held(history)):
-            outlet.clear()
-            placed = None
+        if unfinished := [asked.number for asked in find_unfinished(history)]:
+            held = find_held(history)
+            if held or placed != history.newest:
+                take_back(held or unfinished)
         try:
             due = rule is None or rule(list(history.timeline.open_requests.values()), datetime.now().astimezone())
         except StopServing:
@@ -312,11 +325,11 @@ def serve(
                 heeding.solve() if solve else heeding.train(until)
                 solved = history.newest if history.newest in history.timeline.solved else None
         # Somebody who asked in the middle of a body may have thought better of it.
-        unfinished = (
+        incomplete = (
             federation.engine.facts.stages
             and find_body(history.timeline.branches, history.timeline.bodies, history.newest) is None
         )
-        if not history.timeline.open_requests and not unfinished:
+        if not history.timeline.open_requests and not incomplete:
             newest = history.newest
             model = history.model(newest)
             hand_out()
@@ -330,8 +343,11 @@ def serve(
         unnamed = [number for number in waiting if number in before and federation.awaits_rows(number)]
         undecided = [number for number in waiting if approval and _is_undecided(history, number, approval)]
         stuck = waiting == sorted({*undecided, *unnamed})
+        waits_before, waits = waits, _describe_waiting(history, undecided, unnamed, approval, None if due else rule)
         if waiting and stuck and rule is None:
-            raise _ask_for_rows(history, unnamed) if unnamed else _ask_for_approval(undecided, approval)
+            raise PendingRequestError(f"{waits}; then start the next run")
+        if waits and waits != waits_before:
+            _LOG.info("rescind: %s", waits)
         if rule is not None and (not due or stuck):
             pause()
 
@@ -359,21 +375,39 @@ def _is_undecided(history: History, number: int, approval: Approvers) -> bool:
     return number in timeline.plans or history.requests.are_unknown([timeline.requests[number - 1].request])[0]
 
 
-def _ask_for_approval(numbers: Sequence[int], approval: Approvers) -> PendingRequestError:
+def _ask_for_approval(history: History, numbers: Sequence[int], approval: Approvers) -> str:
     key = "" if isinstance(approval, bool) else f" --key KEY (one of the {len(approval)} that are listed)"
-    return PendingRequestError(
-        f"request {_list(numbers)} is planned and waits for somebody to agree: rescind approve HISTORY NUMBER --by "
-        f"PERSON{key}, or rescind refuse HISTORY NUMBER --by PERSON --reason REASON; then start the next run"
+    return (
+        f"request {_list(numbers)} is planned and waits for somebody to agree, by {_find_day(history, numbers)}: "
+        f"rescind approve HISTORY NUMBER --by PERSON{key}, or rescind refuse HISTORY NUMBER --by PERSON --reason "
+        "REASON"
     )
 
 
-def _ask_for_rows(history: History, numbers: Sequence[int]) -> PendingRequestError:
-    due = min(history.timeline.open_requests[number].deadline[:10] for number in numbers)
-    return PendingRequestError(
-        f"request {_list(numbers)} waits until its clients have named the rows, due {due}: each gives train_head "
-        "removed= and request=, and the next run serves it. If one never does, take the request back and forget all "
-        "of the client (rescind request), or say why not (rescind refuse)"
-    )
+def _describe_waiting(
+    history: History, undecided: Sequence[int], unnamed: Sequence[int], approval: Approvers, rule: Rule | None
+) -> str:
+    """Say which open requests wait for somebody to agree, for rows, or for a rule that does not serve them yet."""
+    words = [_ask_for_approval(history, undecided, approval)] if undecided else []
+    if unnamed:
+        words.append(
+            f"request {_list(unnamed)} waits until its clients have named the rows, and has to be served by "
+            f"{_find_day(history, unnamed)}: each gives train_head removed= and request=. If one never does, take "
+            "the request back and forget all of the client (rescind request), or say why not (rescind refuse)"
+        )
+    later = [number for number in history.timeline.open_requests if number not in (*undecided, *unnamed)]
+    if rule is not None and later:
+        name = getattr(rule, "__name__", type(rule).__name__)
+        words.append(
+            f"request {_list(later)} waits for the rule {name}, and has to be served by {_find_day(history, later)}; "
+            "a run with another rule serves it earlier"
+        )
+    return "; ".join(words)
+
+
+def _find_day(history: History, numbers: Sequence[int]) -> str:
+    """Return the day by which the most urgent of some requests has to be served."""
+    return min((history.timeline.requests[number - 1].deadline for number in numbers), key=parse_time)[:10]
 
 
 def _list(numbers: Sequence[int]) -> str:

@@ -66,8 +66,8 @@ def test_the_first_failure_of_a_kind_is_shown_and_the_others_are_counted(
     with caplog.at_level("INFO", "flwr"), pytest.raises(ValueError, match="could be used") as ended:
         run(history, on, 9)
     shown = 'ValueError, "features are ..., ...; the head takes (n, ...), floating point"'
-    assert caplog.text.count(f"node {on.ids['clinic-1']} failed: {shown}. Its SuperNode's log says more") == 1
-    assert caplog.text.count(f"node {on.ids['clinic-0']} failed: KeyError.") == 1
+    assert caplog.text.count(f"client 'clinic-1' failed: {shown}. Its SuperNode's log says more") == 1
+    assert caplog.text.count("client 'clinic-0' failed: KeyError.") == 1
     assert caplog.text.count("failed: ") == 2
     assert "with 0 of 3 clients that were drawn (0 rejected, 3 failed, 0 silent)" in caplog.text
     assert f"6 x {shown}; 3 x KeyError. The SuperNodes' logs say more." in str(ended.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from rescind.methods import Solve
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+from rescind.views.overview import open_requests, overview, read_gauges
 from tests.recording import wrap
 
 CLINICS = federation(6).shards
@@ -112,12 +114,17 @@ def test_a_request_waits_until_its_rows_are_named_and_the_clinic_stays(
     file = tmp_path / "model.safetensors"
     start(history, num_rounds=2, save_to=file)
     history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
-    with pytest.raises(PendingRequestError, match="request 1 waits until its clients have named the rows, due 20"):
+    with pytest.raises(PendingRequestError, match="request 1 waits until its clients have named the rows"):
         start(history, num_rounds=2, save_to=file)
     assert list(history.outcomes()) == []
     assert history.newest == ModelId(0, 2)
     assert not file.exists()
     assert "clinic-2" not in caplog.text
+    assert "request 1 waits until its clients have named the rows, and has to be served by 20" in caplog.text
+    with history.ledger.snapshot():
+        (waiting,) = open_requests(history, overview(history), datetime.now(UTC))
+    assert waiting.unnamed
+    assert read_gauges(history, datetime.now(UTC)).unnamed_requests == 1
     # That it deleted them is as good.
     start(history, {"removed": [], "request": 1}, num_rounds=2, save_to=file)
     (outcome,) = history.outcomes()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,14 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp.strategy import FedAvg
 
 import rescind.flower
-from rescind import History
+from rescind import Accuracy, History
+from rescind.core.edges import ModelId
 from rescind.core.facts import Source
 from rescind.flower.server.grid import PROMPT, Backoff
+from rescind.flower.server.replies import describe_metrics
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
-from tests.builders import labels_of, rounds_of
+from tests.builders import BUDGET, labels_of, rounds_of
 from tests.recording import wrap
 
 CLINICS = federation(6).shards
@@ -43,7 +47,12 @@ class Hanging(InProcessGrid):
         return self.sent.count((HANGS, kind))
 
 
-def app(change: Change | None = None, called: str | None = None) -> ClientApp:
+USUAL = {"accuracy": 0.5, "num-examples": 1, "Jane Roe's metric": 0.25}
+
+
+def app(
+    change: Change | None = None, called: str | None = None, evaluated: Mapping[str, Any] = MappingProxyType(USUAL)
+) -> ClientApp:
     made = ClientApp()
 
     @made.query()
@@ -63,7 +72,7 @@ def app(change: Change | None = None, called: str | None = None) -> ClientApp:
 
     @made.evaluate()
     def evaluate(msg: Message, context: Context) -> Message:
-        metrics = MetricRecord({"accuracy": 0.5, "num-examples": 1, "Jane Roe's metric": 0.25})
+        metrics = MetricRecord(dict(evaluated))
         return Message(RecordDict({"metrics": metrics}), reply_to=msg)
 
     return made
@@ -111,12 +120,18 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(
-    history: History, on: InProcessGrid, rounds: int, strategy: Any = None, timeout: float = 600.0, **options: Any
+    history: History,
+    on: InProcessGrid,
+    rounds: int,
+    strategy: Any = None,
+    timeout: float = 600.0,
+    until: Any = None,
+    **options: Any,
 ) -> None:
     arrays = {"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))}
     chosen = {"training": TRAINING, "trained": list(arrays), "seed": b"a federation for tests 1"} | options
     recorded = wrap(strategy or fedavg(), history, **chosen)
-    rescind.flower.run(recorded, on, ArrayRecord(arrays), num_rounds=rounds, timeout=timeout)
+    rescind.flower.run(recorded, on, ArrayRecord(arrays), num_rounds=rounds, timeout=timeout, until=until)
 
 
 def fedavg(**options: Any) -> FedAvg:
@@ -138,8 +153,10 @@ def test_a_client_that_hangs_is_waited_for_in_few_rounds(history: History, caplo
     # In rounds 1, 2, 4, 8 and 16; who evaluates depends on who else is there, so silence is counted apart.
     assert on.asked("train") == on.asked("evaluate") == 5
     assert [len(each) for each in took_part(history, 20)] == [5] * 20
-    node = on.ids[HANGS]
-    assert f"node {node} did not answer in 0 s: it is asked again 8 round(s) later" in caplog.text
+    assert re.search(
+        rf"branch 0, round 1 of 20, about 0:\d\d:\d\d left: 5 of 6 replied; no answer: client {HANGS!r}", caplog.text
+    )
+    assert f"client {HANGS!r} did not answer in 0 s: it is asked again 8 round(s) later" in caplog.text
 
 
 def test_a_node_that_flower_lost_is_not_said_to_have_failed(
@@ -160,7 +177,7 @@ def test_a_node_that_flower_lost_is_not_said_to_have_failed(
     with caplog.at_level("INFO", "flwr"):
         train(history, on, 2)
     assert "Flower has lost a node (code 5)" in caplog.text
-    assert f"node {on.ids[HANGS]} did not answer in 0 s" in caplog.text
+    assert f"client {HANGS!r} did not answer in 0 s" in caplog.text
     assert "failed" not in caplog.text
 
 
@@ -236,13 +253,41 @@ def test_everybody_may_be_away_for_two_rounds(history: History) -> None:
 
 
 def test_a_node_that_never_says_who_it_is_is_asked_ever_more_seldom(
-    history: History, caplog: pytest.LogCaptureFixture
+    history: History, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("rescind.flower.server.nodes._PATIENCE", 0.0)
     on = grid(lambda round_: round_ == 0, authenticated=False)
     with caplog.at_level("INFO", "flwr"):
         train(history, on, 20)
     assert on.asked("query") == 5
-    assert f"node {on.ids[HANGS]} did not say in 30 s who it is" in caplog.text
+    assert caplog.text.count(f"node {on.ids[HANGS]} did not give a name in 0 s. Without a registered key") == 1
+    assert "without a registered key" not in caplog.text
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize("patience", [60.0, 0.0])
+def test_nodes_that_start_slowly_raise_no_alarm_and_later_one_for_all(
+    history: History, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, patience: float
+) -> None:
+    monkeypatch.setattr("rescind.flower.server.nodes._PATIENCE", patience)
+    on = Silent(lambda _: set(CLINICS) if on.asked("query") < 2 else set(), list(CLINICS), authenticated=False)
+    with caplog.at_level("INFO", "flwr"):
+        train(history, on, 1, fedavg(min_available_nodes=6), timeout=5.0)
+    assert took_part(history, 1) == [set(CLINICS)]
+    warned = [record.getMessage() for record in caplog.records if "Without a registered key" in record.getMessage()]
+    numbers = ", ".join(map(str, on.ids.values()))
+    assert [f"6 nodes ({numbers}) did not give a name in 0 s" in line for line in warned] == [True] * (not patience)
+    assert "cannot take part" not in caplog.text
+
+
+def test_who_has_no_registered_key_is_told_so_at_once_and_in_one_line(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = {name: {"client-id": name} for name in CLINICS}
+    with caplog.at_level("INFO", "flwr"):
+        train(history, Coming(nodes, registered=lambda _: set(list(CLINICS)[:3])), 3)
+    assert caplog.text.count("cannot take part without a registered key") == 1
+    assert "rescind: 3 nodes (" in caplog.text
 
 
 @pytest.mark.parametrize("told", [{}, {"client-id": "\x1b[2J"}], ids=["an error", "no name"])
@@ -328,15 +373,13 @@ def test_who_answers_just_before_the_time_limit_is_asked_less_often(
     history: History, caplog: pytest.LogCaptureFixture
 ) -> None:
     on = Late(0.97 * LIMIT, list(CLINICS))
-    with caplog.at_level("WARNING", "flwr"):
+    with caplog.at_level("INFO", "flwr"):
         train(history, on, 20, timeout=LIMIT)
     # What it sends is used, in rounds 1, 2, 4, 8 and 16.
     assert [HANGS in each for each in took_part(history, 20)] == [at in (1, 2, 4, 8, 16) for at in range(1, 21)]
     assert on.waited == pytest.approx(5 * 0.97 * LIMIT)
-    node = on.ids[HANGS]
-    assert (
-        f"node {node} took more than 25 s, a quarter of the time limit: its answer is used, and it is" in caplog.text
-    )
+    assert f"5 of 6 clients have replied, waiting at most 75 s for client {HANGS!r}" in caplog.text
+    assert f"client {HANGS!r} took more than 25 s, a quarter of the time limit: its answer is used" in caplog.text
 
 
 @pytest.mark.usefixtures("no_wait")
@@ -406,7 +449,7 @@ def test_a_name_that_somebody_took_first_is_told_with_what_ends_it(
     on = grid(authenticated=False)
     with caplog.at_level("INFO", "flwr"):
         train(history, on, 3)
-    assert f"the reply of node {on.ids['clinic-1']} is not used: its num-examples differs" in caplog.text
+    assert "the reply of client 'clinic-1' is not used: its num-examples differs" in caplog.text
     assert "Did another node use its name before? Registered keys end this" in caplog.text
 
 
@@ -461,7 +504,7 @@ def test_a_name_that_cannot_be_shown_takes_no_part(
     with caplog.at_level("INFO", "flwr"):
         train(history, on, 1)
     assert set(history.participants.all()) == set(CLINICS) - {HANGS}
-    assert f"node {on.ids[HANGS]} does not take part" in caplog.text
+    assert f"node {on.ids[HANGS]} answered without a name of at most 256 characters that can be seen" in caplog.text
 
 
 def test_an_odd_name_at_the_superlink_becomes_a_label_that_can_be_shown(history: History) -> None:
@@ -499,9 +542,67 @@ def test_the_log_holds_no_text_of_a_client(
     with caplog.at_level("DEBUG"):
         train(history, grid(lambda _: True, change=leak, authenticated=authenticated), 3, strategy)
     said = caplog.text
-    assert "failed: RuntimeError. Its SuperNode's log says more" in said
+    assert "client 'clinic-4' failed: RuntimeError. Its SuperNode's log says more" in said
     assert "could not be combined: KeyError" in said
     assert "clients evaluate model 0.3: 2 metrics, accuracy 0.5" in said
     assert "is not used: its num-examples" in said
-    for needle in ("Jane", "diagnosis", "clinic", *history.participants.all()):
+    for needle in ("Jane", "diagnosis"):
         assert needle not in said
+
+
+def test_the_log_shows_what_clients_measure_and_no_name_that_steers_it(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    hostile = {"\x1b[2J": 1.0, "a b": 1.0, "x" * 33: 1.0, "\u202eabc": 1.0, "l\n": 1.0, "list": [1.0, 2.0]}
+    told = {"eval_loss": 0.25, "eval_acc": 0.75, "num-examples": 1, **hostile, **{f"m{at}": at for at in range(20)}}
+
+    def losing(content: RecordDict, context: Context) -> None:
+        content.metric_records["metrics"]["train_loss"] = 0.125
+
+    on = InProcessGrid(app(losing, evaluated=told), {name: {"client-id": name} for name in CLINICS})
+    with caplog.at_level("INFO", "flwr"):
+        train(history, on, 2, fedavg(fraction_evaluate=1.0), until=Accuracy(0.7, most=5))
+    shown = "eval_loss 0.25, eval_acc 0.75, m0 0, m1 1, m2 2, m3 3, m4 4, m5 5, m6 6, m7 7"
+    lines = [record.getMessage() for record in caplog.records]
+    assert f"rescind: clients evaluate model 0.1: 28 metrics, {shown}" in lines
+    assert any("clients tell of training model 0.1: " in line and ", train_loss 0.125" in line for line in lines)
+    # Flower's templates call it so.
+    assert "rescind: 6 clients have a mean accuracy of 75.0%" in lines
+    assert history.newest == ModelId(0, 1)
+
+
+def test_a_log_shows_only_numbers_that_are_finite() -> None:
+    odd = {"a": float("nan"), "b": float("inf"), "c": 10**400, "d": [1.0], "e": 2, "f": "text", "g": True}
+    assert describe_metrics(odd) == "7 metrics, e 2, g 1"
+
+
+def test_where_no_metric_is_the_accuracy_the_log_says_how_to_name_it(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    on = InProcessGrid(
+        app(evaluated={"top1": 0.5, "a b": 0.5, "num-examples": 1}), {name: {"client-id": name} for name in CLINICS}
+    )
+    with caplog.at_level("INFO", "flwr"):
+        train(history, on, 2, until=Accuracy(0.7, most=2))
+    assert "tells a metric 'accuracy' from 0 to 1 in evaluation, they tell top1, num-examples: say" in caplog.text
+
+
+def test_who_waits_to_leave_has_a_number_in_the_log_and_no_name(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The request comes while a round is under way, in which it and another one do not answer."""
+
+    def who(sent: list[Message]) -> set[str]:
+        trains = sent and sent[0].metadata.message_type == MessageType.TRAIN and history.timeline.branches
+        if not trains or history.timeline.requests or len(rounds_of(history, 0, 1, 99)) < 2:
+            return set()
+        history.requests.ask([HANGS], BUDGET)
+        return {HANGS, "clinic-1"}
+
+    on = Silent(who, list(CLINICS))
+    with caplog.at_level("INFO", "flwr"):
+        train(history, on, 5)
+    assert f"node {on.ids[HANGS]} did not answer in 0 s" in caplog.text
+    assert "client 'clinic-1' did not answer in 0 s" in caplog.text
+    assert HANGS not in caplog.text
+    assert not re.search(rf"request \d.*{on.ids[HANGS]}|{on.ids[HANGS]}.*request \d", caplog.text)

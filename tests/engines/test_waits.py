@@ -107,6 +107,8 @@ def test_who_stays_is_still_waited_for_and_named(history: History, caplog: pytes
         "2 SuperNodes that may take part are connected, waiting at most 0 s for 3 (missing: 'clinic-2')"
         in caplog.text
     )
+    due = history.timeline.requests[0].deadline[:10]
+    assert f"request 1 waits for SuperNodes, and has to be served by {due}" in caplog.text
     # A number that can be reached by those who stay is not lowered, and newcomers are waited for as ever.
     run(history, grid("clinic-1", "clinic-2"), 2, rounds=2)
     with pytest.raises(TimeoutError, match="and 5 are waited for"):
@@ -129,4 +131,5 @@ def test_where_nobody_says_who_it_is_it_is_not_waited_for_long(
     ):
         run(history, grid(identify=False, authenticated=False), 2, timeout=600.0)
     assert caplog.text.count("failed: its ClientApp has no @app.query(). Its SuperNode's log says more") == 1
-    assert caplog.text.count("answered without saying who it is") == 4
+    assert caplog.text.count(" answered without a name of at most") == 1
+    assert "rescind: 4 nodes (" in caplog.text

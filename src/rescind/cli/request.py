@@ -17,6 +17,7 @@ from rescind.cli.shared import (
     Number,
     Table,
     describe_leaving,
+    describe_wait,
     open_existing,
     show,
     warn_of_changes,
@@ -125,13 +126,13 @@ def list_(history: Location, as_json: AsJson = False) -> None:
         from datetime import UTC, datetime
 
         from rescind.history.outcomes import find_outcomes
-        from rescind.views.overview import find_overdue
+        from rescind.views.overview import find_overdue, find_undecided
 
         warn_of_changes(opened.integrity.stamp_problems())
         timeline = opened.timeline
         everything = timeline.requests
         names = opened.participants.describe([asked.request.group for asked in everything])
-        done = find_outcomes(timeline)
+        done, undecided = find_outcomes(timeline), find_undecided(timeline)
         late = {asked.number for asked in find_overdue(opened, datetime.now(UTC))}
         rows: list[dict[str, Any]] = [
             {
@@ -147,6 +148,8 @@ def list_(history: Location, as_json: AsJson = False) -> None:
                 + (", readmitted since" if timeline.readmitted(asked.number) else ""),
                 "deadline": asked.deadline[:10],
                 "overdue": asked.number in late,
+                "waits_for_approval_since": undecided.get(asked.number),
+                "waits_for_rows": asked.number in timeline.unnamed_rows,
             }
             for asked, clients in zip(everything, names, strict=True)
         ]
@@ -284,4 +287,5 @@ def _state(asked: FiledRequest, done: bool) -> str:
 def _due(row: dict[str, Any]) -> str:
     if row["state"] not in ("open", "being served"):
         return str(row["state"])
-    return f"{row['state']}, {'overdue since' if row['overdue'] else 'due'} {row['deadline']}"
+    due = "overdue since" if row["overdue"] else "due"
+    return f"{row['state']}, {due} {row['deadline']}{describe_wait(row)}"

@@ -99,6 +99,13 @@ def describe_leaving(row: Mapping[str, Any]) -> str:
     return ("rows of " if row["scope"] == "records" else "") + ", ".join(row["clients"])
 
 
+def describe_wait(row: Mapping[str, Any]) -> str:
+    """Say in a request's row what it waits for, if it does: for somebody to agree, or for its rows."""
+    since = row["waits_for_approval_since"]
+    unnamed = "; its rows are not named yet" if row["waits_for_rows"] else ""
+    return unnamed + (f"; waits for approval since {since[:16].replace('T', ' ')}" if since else "")
+
+
 def complain(problem: str) -> None:
     """Print on standard error what is wrong, in one line, whatever others wrote into it."""
     typer.echo(f"rescind: {make_plain(' '.join(problem.split()))}", err=True)

@@ -16,6 +16,7 @@ from rescind.cli.shared import (
     Table,
     complain,
     describe_leaving,
+    describe_wait,
     open_existing,
     parse_model,
     show,
@@ -95,6 +96,8 @@ def status(
                 "deadline": request.asked.deadline[:10],
                 "days_left": request.days_left,
                 "begun": request.asked.served,
+                "waits_for_approval_since": request.planned,
+                "waits_for_rows": request.unnamed,
             }
             for request in open_requests(opened, view, now)
         ]
@@ -118,6 +121,8 @@ def status(
         "doubts": list(doubts),
         "run": gauges.run,
         "overdue_requests": gauges.overdue_requests,
+        "undecided_requests": gauges.undecided_requests,
+        "unnamed_requests": gauges.unnamed_requests,
         "next_deadline": gauges.next_deadline and gauges.next_deadline.isoformat(),
         "recorded_rounds": gauges.recorded_rounds,
         "last_round": gauges.last_round and gauges.last_round.isoformat(),
@@ -223,6 +228,7 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
     from rich.filesize import decimal
 
     from rescind.core.edges import NO_BOUND
+    from rescind.views.overview import format_distance
 
     stored = decimal(view.stored_bytes)
     yield f"{view.newest}, after {view.rounds} rounds with {view.clients} clients; {stored} stored"
@@ -233,7 +239,7 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
     rows = []
     for influence in view.influences:
         filled = round(_BAR * influence.sensitivity / largest) if 0 < largest < NO_BOUND else 0
-        moved = f"{influence.sensitivity:.3g}" if influence.sensitivity < NO_BOUND else "no bound"
+        moved = format_distance(influence.sensitivity)
         rows.append((influence.client, "#" * filled, moved, str(influence.rounds)))
     yield Table(("client", "how far it may have moved the model", "", "recorded rounds"), rows)
     if view.clients > len(view.influences) == _MOST_SHOWN:
@@ -253,7 +259,7 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
         late = row["days_left"] < 0
         due = f"due {row['deadline']}, {abs(row['days_left'])} days {'overdue' if late else 'left'}"
         begun = "; begun, the next run finishes it" if row["begun"] else ""
-        yield f"request {row['request']}: {describe_leaving(row)}; {due}{begun}"
+        yield f"request {row['request']}: {describe_leaving(row)}; {due}{describe_wait(row)}{begun}"
     if not waiting:
         yield "no open requests"
     yield ""
@@ -286,12 +292,15 @@ def render_metrics(gauges: Gauges) -> str:
     Times are points in time: an age would stand still in a file that nobody writes any more.
     """
     states = {f',state="{state.value}"': count for state, count in gauges.clients.items()}
+    undecided = "Requests that are planned and wait for somebody to agree."
     due = "When the most urgent open request is due."
     silent = "Clients by state; silent ones only where everybody is asked each round."
     changed = "Signs that somebody without the secret file changed the journal."
     families: tuple[tuple[str, str, str, Any], ...] = (
         ("open_requests", "gauge", "Requests that are not served to the end.", gauges.open_requests),
         ("overdue_requests", "gauge", "Open requests whose day has passed.", gauges.overdue_requests),
+        ("undecided_requests", "gauge", undecided, gauges.undecided_requests),
+        ("unnamed_requests", "gauge", "Open requests about rows that are not named yet.", gauges.unnamed_requests),
         ("next_deadline_timestamp_seconds", "gauge", due, gauges.next_deadline),
         ("recorded_rounds_total", "counter", "Rounds recorded so far.", gauges.recorded_rounds),
         ("last_round_timestamp_seconds", "gauge", "When the last round was recorded.", gauges.last_round),

@@ -28,6 +28,8 @@ SMALLEST_FACTOR = 1e-300
 
 # The rounding term where none is proven: no noise can hide so much, and exact forgetting needs none.
 NO_BOUND = 1e100
+# What people are shown in place of such a number.
+NOT_BOUNDED = "not bounded yet"
 
 # The other world's models may be larger by Psi, and so may what their rounding costs: at most this share of Psi.
 RELATIVE_ROUNDING = 2.0**-18

@@ -17,7 +17,7 @@ import numpy as np
 from rescind.core._checks import positive
 from rescind.core.arrays import Floats
 from rescind.core.calibration import composed_mu, smallest_sigma
-from rescind.core.edges import NO_BOUND
+from rescind.core.edges import NO_BOUND, NOT_BOUNDED
 from rescind.core.facts import REPRODUCIBLE, DpFedAvg, Mode, PrivacyScope
 from rescind.core.noise import is_public_sigma, public_sigma, sigma_limits
 from rescind.core.recovery import RecoveryCurve, predicted_rounds
@@ -328,7 +328,7 @@ def _too_much(needed: float, largest: float, hidden: Sequence[Request]) -> str:
     if any(request.scope is PrivacyScope.RECORDS for request in hidden):
         return "no noise hides rows of a client that stays"
     if needed >= _UNKNOWN:
-        return "no bound is known there"
+        return f"how far they moved it is {NOT_BOUNDED}"
     return f"it would take noise of {needed:.3g}, above the largest that the grid allows, {largest:g}"
 
 

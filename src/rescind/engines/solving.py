@@ -25,12 +25,13 @@ from rescind.core.sensitivity import GRAM_LIMIT
 from rescind.core.solver import Solver, Solving, advance, begin, choose, solution_rounding
 from rescind.core.sums import Sums, Wanted, flatten, head_shape, unflatten
 from rescind.engines.engine import Answers, Engine, RidgeEngine, SummingEngine
-from rescind.engines.training import Watch, ask_in_turn, check_exchange, ignore, show_rounds
+from rescind.engines.training import Watch, ask_in_turn, check_exchange, describe_round, ignore, show_rounds
 from rescind.errors import NoSumsError
 from rescind.history.recorder import Recorder
 from rescind.history.sums import KeptSums
 
-_LOG = logging.getLogger("rescind")
+# Flower's: what it logs is what its users look at.
+_LOG = logging.getLogger("flwr")
 _UNSOLVED = "rescind: branch %d is not solved: its rounds were used up, after %d. Its model is no solution"
 
 
@@ -94,7 +95,8 @@ def solve(
 
     # The answers decide how many rounds it takes.
     recorder.record_end_by_data(solved=True)
-    with show_rounds(f"branch {recorder.model_id.branch}, solving", solving.most_rounds) as show:
+    label, done = f"branch {recorder.model_id.branch}, solving", recorder.model_id.round
+    with show_rounds(label, solving.most_rounds, done, public=False) as show:
         for model_id, connected in ask_in_turn(recorder, present, ended, interrupted):
             # If nobody else is left, everybody is asked again.
             asked = [name for name in connected if name not in left_out] or connected
@@ -107,13 +109,15 @@ def solve(
             check_exchange(engine, facts, answers, asked)
             _check_rows(answers)
             left_out = left_out.union(before).difference(answers.names)
+            note = ""
             if answers.total is not None:
                 state, step = advance(state, theta, answers.total, fresh=answers.names != before)
                 before, solved = answers.names, step.solved
+                note = f"gradient {step.gradient_norm:.2g}, solved at {solver.tolerance:.2g}"
                 model = model if solved else {**model, **unflatten(step.theta, head)}
             known = measure_solution(answers.rows, answers.gradients, solver) if solved else None
             _record(recorder, answers, model, known)
-            show(model_id.round, -1.0, answers.silent)
+            show(model_id.round, describe_round(answers, note))
             watch(model_id, model)
     _end(recorder, solving, solved)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from time import monotonic
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -19,9 +22,11 @@ from rescind.engines.server import Average, NoisedAverage, Server, average, chec
 from rescind.engines.stops import Stop, format_accuracy
 from rescind.history.recorder import Recorder
 from rescind.history.run import describe_model
-from rescind.progress import open_bar
+from rescind.progress import notify_listener, open_bar
 from rescind.texts import list_some, make_plain
 
+# Flower's: what it logs is what its users look at.
+_LOG = logging.getLogger("flwr")
 # One client must not be able to take anything from the others.
 _LEAST_DOUBTFUL = 2
 
@@ -32,17 +37,37 @@ _MOST_NAMED = 3
 
 
 @contextmanager
-def show_rounds(label: str, most: int) -> Iterator[Callable[[int, float, Sequence[str]], None]]:
-    """Open a bar, and yield what is called with the rounds so far, the last accuracy, -1 for none, and the silent."""
+def show_rounds(label: str, most: int, done: int = 0, *, public: bool = True) -> Iterator[Callable[[int, str], None]]:
+    """Open a bar, or log a line a round where there is none; yield what is called with the rounds so far, and words.
+
+    Args:
+        label: what is made.
+        most: how many rounds there will be; without ``public`` there may be fewer.
+        done: how many there are already.
+        public: whether it is known beforehand how many rounds there will be.
+    """
     with open_bar() as bar:
-        task = bar.add_task(label, total=most)
+        task, begun = bar.add_task(label, total=most, completed=done), monotonic()
 
-        def show(rounds: int, accuracy: float, silent: Sequence[str]) -> None:
-            measured = "" if accuracy < 0 else f", accuracy {format_accuracy(accuracy)}"
-            missing = f"; no answer: {list_some([*map(make_plain, silent)], _MOST_NAMED)}" if silent else ""
-            bar.update(task, completed=rounds, description=label + measured + missing)
+        def listen(what_for: str, part: int, total: int) -> None:
+            bar.update(task, description=f"{label}: {what_for}, {part} of {total}")
 
-        yield show
+        def show(rounds: int, words: str) -> None:
+            bar.update(task, completed=rounds, description=f"{label}: {words}")
+            if bar.disable:
+                left = timedelta(seconds=round((monotonic() - begun) / (rounds - done) * (most - rounds)))
+                end = f"{most}, about {left} left" if public else f"at most {most}"
+                _LOG.info("rescind: %s, round %d of %s: %s", label, rounds, end, words)
+
+        with notify_listener(listen):
+            yield show
+
+
+def describe_round(replies: Replies, note: str = "") -> str:
+    """Say how many of those who were asked replied in a round, and who did not."""
+    replied = len(replies.names) + len(replies.rejected)
+    missing = f"; no answer: {list_some([*map(make_plain, replies.silent)], _MOST_NAMED)}" if replies.silent else ""
+    return f"{replied} of {replied + len(replies.silent)} replied{note and ', '}{note}{missing}"
 
 
 def ignore(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
@@ -78,7 +103,10 @@ def train(
 
     if not until.public:
         recorder.record_end_by_data()
-    with show_rounds(f"branch {recorder.model_id.branch}", until.most) as show:
+    # A rule may count rounds of earlier branches as the newest one's.
+    most = until.most - getattr(until, "count_before", int)()
+    label, done = f"branch {recorder.model_id.branch}", recorder.model_id.round
+    with show_rounds(label, most, done, public=until.public) as show:
         for model_id, asked in ask_in_turn(
             recorder, present, lambda: until.reached(recorder.model_id.round, accuracy), interrupted
         ):
@@ -92,10 +120,11 @@ def train(
             made = replace(made, rounding=rounding(engine.facts.training, model, made))
             # A noised model that was sent and then lost would be a release that nobody counts.
             recorder.record(made, behind=made.kind is RoundKind.TRAINED)
-            model, silent = made.model, made.replies.silent
+            note = "" if measured < 0 else f"accuracy {format_accuracy(measured)}"
+            model, words = made.model, describe_round(made.replies, note)
             # Else the replies would be held while the next round's come in.
             del made
-            show(model_id.round, measured, silent)
+            show(model_id.round, words)
             watch(model_id, model)
     recorder.finish_writing()
 

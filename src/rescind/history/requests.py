@@ -373,22 +373,6 @@ class Requests:
         if not known or (root and not any(known)):
             self._journal.record(RowsNamed(number, own, root))
 
-    def find_unnamed(self, number: int) -> tuple[str, ...]:
-        """Return which clients have not named their rows for a request yet.
-
-        Args:
-            number: the request's number.
-
-        Returns:
-            their digests in the request; nothing if it is not about rows.
-        """
-        timeline = self._journal.timeline
-        filed = timeline.requests[number - 1]
-        if filed.request.scope is not PrivacyScope.RECORDS:
-            return ()
-        named = {event.client for _, event in timeline.of(RowsNamed) if event.request == number}
-        return tuple(client for client in filed.forgotten if client not in named)
-
 
 def write_approval(run: str, planned: Entry, by: str) -> bytes:
     """Return the text that whoever approves a plan signs: the head of the chain binds all that was known then."""

@@ -30,6 +30,7 @@ from rescind.history.events import (
     RequestRefused,
     RequestSettled,
     RequestWithdrawn,
+    RowsNamed,
     RunNamed,
     SettingsTold,
     TrainingDoubted,
@@ -271,6 +272,17 @@ class Timeline:
     def leaving(self) -> frozenset[int]:
         """Who was forgotten, or waits to be: none of them may take part."""
         return frozenset(client for filed in self.requests if not filed.dropped for client in filed.request.group)
+
+    @cached_property
+    def unnamed_rows(self) -> dict[int, frozenset[str]]:
+        """The open requests about rows that some clients have not named yet; these clients by their digests."""
+        named = {(event.request, event.client) for _, event in self.of(RowsNamed)}
+        unnamed = {
+            filed.number: frozenset(client for client in filed.forgotten if (filed.number, client) not in named)
+            for filed in self.open_requests.values()
+            if filed.request.scope is PrivacyScope.RECORDS
+        }
+        return {number: clients for number, clients in unnamed.items() if clients}
 
     @cached_property
     def forgotten(self) -> frozenset[int]:

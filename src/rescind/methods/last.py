@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rescind.core.edges import NOT_BOUNDED
 from rescind.core.planning import Candidate, consider
 from rescind.core.summary import Request, Summary
 from rescind.methods.method import Certifying
@@ -37,5 +38,5 @@ class Last(Certifying):
         for candidate in offered:
             if candidate.node == newest:
                 return candidate
-        reason = next((omitted.reason for omitted in left_out if omitted.node == newest), "no bound is known")
+        reason = next((omitted.reason for omitted in left_out if omitted.node == newest), NOT_BOUNDED)
         raise ValueError(f"the group cannot be hidden in the newest model: {reason}; use another method")

@@ -23,6 +23,7 @@ from rescind.history.outcomes import Scores
 from rescind.ledger.records import Branch
 from rescind.pages.fragments import Picture, frame_picture
 from rescind.texts import list_some
+from rescind.views.overview import format_distance
 
 # Stands for the text's own colour, which only the page knows.
 _INK = "#010203"
@@ -186,9 +187,9 @@ def sensitivities(
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         _legend(axes)
 
-    last = ", ".join(f"{name} {curve[-1]:.3g}" for name, curve in curves.items())
+    last = ", ".join(f"{name} {format_distance(curve[-1])}" for name, curve in curves.items())
     went = "".join(f" {name}: round {at}." for name, at in restarts.items())
-    hidden = "".join(f" {name}: {height:.3g}." for name, height in thresholds.items())
+    hidden = "".join(f" {name}: {format_distance(height)}." for name, height in thresholds.items())
     return _picture(
         "sensitivities", draw, 3.6, f"How far clients may have moved the newest model: {last}.{went}{hidden}"
     )

@@ -16,7 +16,7 @@ from rescind.certificates.predicate import Names
 from rescind.certificates.verification import VerifiedCertificate, describe_noise
 from rescind.certificates.wording import describe_names
 from rescind.core.calibration import sensitivity_threshold
-from rescind.core.edges import ErasedStretch, ModelId
+from rescind.core.edges import NO_BOUND, ErasedStretch, ModelId
 from rescind.core.sensitivity import client_sensitivities
 from rescind.history.history import History
 from rescind.history.outcomes import Scores
@@ -58,7 +58,7 @@ from rescind.pages.requests import (
 )
 from rescind.pages.summary import LEVELS, count
 from rescind.texts import list_some, make_plain
-from rescind.views.overview import OpenRequest, Overview, open_requests, overview
+from rescind.views.overview import OpenRequest, Overview, format_distance, open_requests, overview
 
 # So many names fit below a picture, or beside its lines; of more requests the newest are drawn.
 _CURVES = 5
@@ -151,6 +151,7 @@ def _today(
     for request in waiting:
         asked, left = request.asked, request.days_left
         state = f"is {'begun' if asked.served else 'open'}, due {asked.deadline[:10]}"
+        state += f", and waits for approval since {request.planned[:10]}" if request.planned else ""
         spare = f"<strong>{count(-left, 'day')} late</strong>" if left < 0 else f"{count(left, 'day')} left"
         told = "".join(f" {note}" for note in notes.get(asked.number, ()))
         yield (
@@ -248,7 +249,7 @@ def _influences(history: History, view: Overview) -> Iterator[str]:
     yield "<h2>Who moved the model how far</h2>"
     if (curves := _curves(history, view)) is not None:
         yield render_figure(curves)
-    rows = ((influence.client, f"{influence.sensitivity:.3g}") for influence in view.influences)
+    rows = ((influence.client, format_distance(influence.sensitivity)) for influence in view.influences)
     yield from render_columns(("client", "at most"), rows)
 
 
@@ -360,12 +361,13 @@ def _curves(history: History, view: Overview) -> Picture | None:
     drawn = sorted(list(dict.fromkeys([*waits, *(influence.pseudonym for influence in view.influences)]))[:_CURVES])
     path = history.lineage(group=drawn)
     values = client_sensitivities(path.edges, drawn, range(len(path.edges) + 1))
+    values[values >= NO_BOUND] = np.nan
     names = history.participants.describe([drawn])[0]
     labels = [
         make_plain(f"{name} ({client})" if names.count(name) > 1 else name)
         for name, client in zip(names, drawn, strict=True)
     ]
-    curves = {label: values[:, at] for at, label in enumerate(labels) if np.isfinite(values[:, at]).all()}
+    curves = {label: values[:, at] for at, label in enumerate(labels) if (values[:, at] > 0).any()}
     # Of erased rounds only the end is known.
     known = max((at for at, edge in enumerate(path.edges, start=1) if isinstance(edge, ErasedStretch)), default=0)
     curves = {label: np.where(np.arange(len(curve)) < known, np.nan, curve) for label, curve in curves.items()}

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import numpy as np
 
-from rescind.core.edges import ModelId, find_members, sorted_group
+from rescind.core.edges import NO_BOUND, NOT_BOUNDED, ModelId, find_members, sorted_group
 from rescind.core.facts import Facts, Mode
 from rescind.history.bounds import read_bounds
 from rescind.history.events import RepliesRejected
@@ -20,7 +20,7 @@ from rescind.history.history import History
 from rescind.history.journal import parse_time
 from rescind.history.lineage import find_body
 from rescind.history.outcomes import find_outcomes
-from rescind.history.timeline import FiledRequest, newest_model
+from rescind.history.timeline import FiledRequest, Timeline, newest_model
 from rescind.ledger.contract import ROUND
 from rescind.texts import natural_order
 from rescind.views.clients import (
@@ -129,6 +129,23 @@ def find_unfinished(history: History) -> tuple[FiledRequest, ...]:
     return tuple(asked for asked in timeline.requests if not asked.dropped and asked.number not in done)
 
 
+def format_distance(distance: float) -> str:
+    """Return a distance as people are shown it, in words where nothing bounds it."""
+    # NaN, too, is no bound.
+    return f"{distance:.3g}" if distance < NO_BOUND else NOT_BOUNDED
+
+
+def find_undecided(timeline: Timeline) -> dict[int, str]:
+    """Return when each open request was planned to whose plan nobody has agreed yet.
+
+    Whether somebody has to is up to the run. Where nobody has, it carries a plan out as soon as it has made it.
+    """
+    numbers = timeline.open_requests.keys() & timeline.plans.keys()
+    return {
+        number: timeline.planned_at(number).time for number in sorted(numbers) if not timeline.approvals_of(number)
+    }
+
+
 def claimable(facts: Facts, *, looked_at_data: bool = False) -> Claimable:
     """Return what could be claimed of a restart with noise; ``looked_at_data`` if an earlier plan did."""
     if facts.training.is_solved:
@@ -148,18 +165,25 @@ def claimable(facts: Facts, *, looked_at_data: bool = False) -> Claimable:
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
-    """A request that is still to be served; ``days_left`` is negative when its deadline has passed."""
+    """A request that is still to be served; ``days_left`` is negative when its deadline has passed.
+
+    ``planned`` is when it was planned, if nobody has agreed to that yet. ``unnamed`` says whether it is about rows
+    that its clients have not named yet.
+    """
 
     asked: FiledRequest
     clients: list[str]
     days_left: int
+    planned: str | None
+    unnamed: bool
 
 
 def open_requests(history: History, view: Overview, now: datetime) -> list[OpenRequest]:
     """Return the open requests as people want to see them."""
     names = history.participants.describe([asked.request.group for asked in view.open_requests])
+    undecided, unnamed = find_undecided(history.timeline), history.timeline.unnamed_rows
     return [
-        OpenRequest(asked, clients, count_days_left(asked, now))
+        OpenRequest(asked, clients, count_days_left(asked, now), undecided.get(asked.number), asked.number in unnamed)
         for asked, clients in zip(view.open_requests, names, strict=True)
     ]
 
@@ -180,7 +204,9 @@ def find_overdue(history: History, now: datetime) -> list[FiledRequest]:
 class Gauges:
     """A run in numbers that hold no name, and nothing that was computed from anybody's data.
 
-    ``run`` is the run's identifier. ``next_deadline`` is that of the most urgent open request. ``recorded_rounds``
+    ``run`` is the run's identifier. ``undecided_requests`` are planned, and nobody has agreed to that yet;
+    ``unnamed_requests`` are about rows that are not named yet.
+    ``next_deadline`` is that of the most urgent open request. ``recorded_rounds``
     and ``rejected_replies`` are counted from the beginning on, also those that were erased since. ``clients`` counts
     by state; the silent are left out where nobody can tell who they are. ``outsiders`` counts those who may take part
     and are not in the newest model. ``stamp_problems`` counts what shows that
@@ -190,6 +216,8 @@ class Gauges:
     run: str
     open_requests: int
     overdue_requests: int
+    undecided_requests: int
+    unnamed_requests: int
     next_deadline: datetime | None
     recorded_rounds: int
     last_round: datetime | None
@@ -229,6 +257,8 @@ def read_gauges(history: History, now: datetime) -> Gauges:
             run=history.identifier,
             open_requests=len(unfinished),
             overdue_requests=sum(count_days_left(asked, now) < 0 for asked in unfinished),
+            undecided_requests=len(find_undecided(timeline)),
+            unnamed_requests=len(timeline.unnamed_rows),
             next_deadline=min((parse_time(asked.deadline) for asked in unfinished), default=None),
             recorded_rounds=rounds,
             last_round=None if last is None else parse_time(last.time),

@@ -30,7 +30,7 @@ from rescind.engines.stops import format_accuracy
 from rescind.flower.server.arrays import copy_record, is_same_record, pack
 from rescind.flower.server.grid import PROMPT, Backoff, FilteredGrid
 from rescind.flower.server.nodes import KEYS_END_IT, Member, Nodes
-from rescind.flower.server.recorded import Recorded, find_average
+from rescind.flower.server.recorded import Options, Recorded, find_average
 from rescind.flower.server.replies import (
     NOT_EXECUTED,
     Expected,
@@ -41,12 +41,16 @@ from rescind.flower.server.replies import (
     check_reply,
     check_ridge_answer,
     combinable,
+    describe_metrics,
     kinds,
+    list_metrics,
     read_named,
     read_root,
 )
 from rescind.flower.wire import DISTANCE, Instructions
+from rescind.progress import tell_listener
 from rescind.serving import TotalRounds
+from rescind.texts import list_some
 
 _LOG = logging.getLogger("flwr")
 # So many rounds without a usable reply, and something is set up wrongly; unless it is one client of several that was
@@ -54,6 +58,10 @@ _LOG = logging.getLogger("flwr")
 _MOST_IN_VAIN = 3
 _OTHER_CODE = "Do they train with rescind.flower.train_head, or is it Options(declared=True) that is missing?"
 _MOST_METRICS = 50
+# So many are named in a line.
+_MOST_NAMED = 3
+# What the accuracy is called unless somebody says otherwise, and by Flower's templates.
+_USUAL, _TEMPLATES = Options().accuracy, "eval_acc"
 
 # What a check makes of a message.
 Checked = TypeVar("Checked", Reply, Sums, RidgeSums)
@@ -171,6 +179,7 @@ class FlowerEngine:
         metrics = self._combined(combine, {name: done.answers[name] for name in accepted})
         if metrics is not None:
             self.train_metrics[self.server_round(model_id)] = metrics
+            _LOG.info("rescind: clients tell of training %s: %s", model_id, describe_metrics(metrics))
         examples = np.array([reply.rows for reply in accepted.values()], dtype=np.float64)
         most = math.inf if self.facts.batch is None else self.facts.batch
         return Replies(
@@ -257,7 +266,7 @@ class FlowerEngine:
             try:
                 root = read_named(reply.content, told.digest())
             except RejectedReplyError as reason:
-                _LOG.warning("rescind: the reply of node %d is not used: %s", self._node(name), reason)
+                _LOG.warning("rescind: the reply of %s is not used: %s", self._call(name), reason)
                 continue
             self.recorded.history.requests.name_rows(name, number, root or "")
 
@@ -270,10 +279,14 @@ class FlowerEngine:
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Ask the named clients for their accuracies, and return the mean over those that tell one."""
-        metric = self.recorded.options.accuracy
-        told = _read_numbers(self._evaluated(model, names, {}), metric, most=1.0).values()
+        metric, replies = self.recorded.options.accuracy, self._evaluated(model, names, {})
+        told = _read_numbers(replies, (metric, *([_TEMPLATES] if metric == _USUAL else [])), most=1.0).values()
         if not told:
-            _LOG.warning("rescind: no client tells a metric %r in evaluation", metric)
+            others = list_metrics(reply.content for reply in replies.values())
+            _LOG.warning(
+                "rescind: no client tells a metric %r from 0 to 1 in evaluation%s",
+                *(metric, f", they tell {others}: say which it is (Options(accuracy=...))" if others else ""),
+            )
             return None
         mean = math.fsum(sorted(told)) / len(told)
         _LOG.info("rescind: %d clients have a mean accuracy of %s", len(told), format_accuracy(mean))
@@ -286,7 +299,7 @@ class FlowerEngine:
         self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], most: float
     ) -> dict[str, float]:
         """Return how far the named clients say that their results are from a round's mean, if at most ``most``."""
-        return _read_numbers(self._evaluated(model, names, {DISTANCE: str(model_id)}), DISTANCE, most)
+        return _read_numbers(self._evaluated(model, names, {DISTANCE: str(model_id)}), [DISTANCE], most)
 
     def take_accepted(self) -> list[Message]:
         """Return the last round's accepted replies, once, made anew of nothing but what was checked."""
@@ -396,7 +409,7 @@ class FlowerEngine:
                 done.rejected[name] = str(reason)
                 spoofed = isinstance(reason, WeightMismatchError) and not self.nodes.authenticated
                 hint = f". Did another node use its name before? {KEYS_END_IT}" if spoofed else ""
-                _LOG.warning("rescind: the reply of node %d is not used: %s%s", self._node(name), reason, hint)
+                _LOG.warning("rescind: the reply of %s is not used: %s%s", self._call(name), reason, hint)
                 continue
             # Told in every round, and recorded once.
             if root is not None and told.removal and self._named.get(name) != told.removal:
@@ -423,7 +436,7 @@ class FlowerEngine:
         """Return what is recorded of an exchange whatever was asked, with what people call those in it."""
         return {
             "rejected": done.rejected,
-            "silent": tuple(self.members[name].label for name in done.names if name not in done.answers),
+            "silent": tuple(self._call(name) for name in done.names if name not in done.answers),
             "settings": done.settings,
             "labels": {name: self.members[name].label for name in done.answers},
         }
@@ -550,7 +563,7 @@ class FlowerEngine:
         barred = {message.metadata.dst_node_id for message in sent} - by_node.keys()
         if barred:
             raise ValueError(f"node {min(barred)} may not take part: it was not drawn, or it was forgotten")
-        replies, late = self.nodes.exchange(sent, self.timeout)
+        replies, late = self.nodes.exchange(sent, self.timeout, self._show_waiting)
         for reply in replies:
             node = reply.metadata.src_node_id
             answered.add(node)
@@ -566,16 +579,25 @@ class FlowerEngine:
         for node, rounds in backoff.note_replies(list(by_node), answered - late).items():
             if node in late:
                 _LOG.warning(
-                    "rescind: node %d took more than %.0f s, a quarter of the time limit: its answer is used, and it "
+                    "rescind: %s took more than %.0f s, a quarter of the time limit: its answer is used, and it "
                     "is asked again %d round(s) later. If it needs that long, raise the timeout",
-                    *(node, PROMPT * self.timeout, rounds),
+                    *(self.nodes.call(node), PROMPT * self.timeout, rounds),
                 )
             else:
                 _LOG.warning(
-                    "rescind: node %d did not answer in %.0f s: it is asked again %d round(s) later",
-                    *(node, time.monotonic() - begun, rounds),
+                    "rescind: %s did not answer in %.0f s: it is asked again %d round(s) later",
+                    *(self.nodes.call(node), time.monotonic() - begun, rounds),
                 )
         return {name: by_name[name] for name in names if name in by_name and name not in self._failed}
+
+    def _show_waiting(self, nodes: Sequence[int], total: int) -> None:
+        """Say who is waited for, once most of the time is left to them alone."""
+        called = list_some([*map(self.nodes.call, nodes)], _MOST_NAMED)
+        tell_listener(f"waiting for {called}; replied", total - len(nodes), total)
+        _LOG.info(
+            "rescind: %d of %d clients have replied, waiting at most %.0f s for %s",
+            *(total - len(nodes), total, (1 - PROMPT) * self.timeout, called),
+        )
 
     def _combined(
         self, combine: Callable[[list[RecordDict], str], MetricRecord], replies: Mapping[str, Message]
@@ -586,12 +608,12 @@ class FlowerEngine:
             try:
                 told[name] = combinable(reply.content, weighted_by, self.recorded.options.most_examples)
             except RejectedReplyError as reason:
-                _LOG.warning("rescind: the metrics of node %d are not used: %s", self._node(name), reason)
+                _LOG.warning("rescind: the metrics of %s are not used: %s", self._call(name), reason)
         # A mean is of the same metrics from everybody: whoever tells others, or a list as a number, is left out.
         for usual, _ in Counter(map(kinds, told.values())).most_common(1):
             for name in [name for name, metrics in told.items() if kinds(metrics) != usual]:
                 del told[name]
-                _LOG.warning("rescind: the metrics of node %d are not used: most tell others", self._node(name))
+                _LOG.warning("rescind: the metrics of %s are not used: most tell others", self._call(name))
         # Nothing else that a client sent reaches code of the user's.
         contents = [RecordDict({"metrics": metrics}) for metrics in told.values()]
         try:
@@ -614,6 +636,9 @@ class FlowerEngine:
     def _node(self, name: str) -> int:
         return self.members[name].node
 
+    def _call(self, name: str) -> str:
+        return self.nodes.call(self._node(name))
+
     def _check_names(self, names: Sequence[str]) -> None:
         if set(names) - self.members.keys() and (unknown := sorted(set(names).difference(self.clients))):
             raise ValueError(f"not connected: {', '.join(map(repr, unknown))}")
@@ -630,12 +655,13 @@ def _spell(scheduled: Mapping[str, Any], values: Mapping[str, Any] | None = None
     return [tuple(values), *sorted(differ)]
 
 
-def _read_numbers(replies: Mapping[str, Message], metric: str, most: float) -> dict[str, float]:
-    """Return what clients tell as a metric, one number each, of 0 to ``most``."""
+def _read_numbers(replies: Mapping[str, Message], metrics: Sequence[str], most: float) -> dict[str, float]:
+    """Return what clients tell as the first of some metrics that they tell, one number each, of 0 to ``most``."""
     numbers = {}
     for name, reply in replies.items():
         records = list(reply.content.metric_records.values())
-        value = records[0].get(metric) if len(records) == 1 else None
+        values = [records[0][metric] for metric in metrics if metric in records[0]] if len(records) == 1 else []
+        value = values[0] if values else None
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most:
             numbers[name] = float(value)
     return numbers

@@ -5,8 +5,8 @@ from __future__ import annotations
 import builtins
 import re
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn, TypeAlias
 
 from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode
@@ -36,8 +36,14 @@ _UNREGISTERED = {
 }
 
 
-def exchange(grid: Grid, messages: Iterable[Message], timeout: float) -> tuple[list[Message], set[int]]:
-    """Send messages and wait for the replies, ``timeout`` seconds at most.
+# Is told which nodes are waited for, and how many were asked.
+Notify: TypeAlias = Callable[[Sequence[int], int], None]
+
+
+def exchange(
+    grid: Grid, messages: Iterable[Message], timeout: float, notify: Notify = lambda *_: None
+) -> tuple[list[Message], set[int]]:
+    """Send messages and wait for the replies, ``timeout`` seconds at most; say once for whom, if it takes long.
 
     Returns:
         the replies, and the nodes whose replies took more than the share ``PROMPT`` of the time.
@@ -50,6 +56,10 @@ def exchange(grid: Grid, messages: Iterable[Message], timeout: float) -> tuple[l
     # A Grid in one process gives messages no ids: who has not answered will not.
     waiting = {message.metadata.message_id for message in sent} - {""}
     waiting -= {reply.metadata.reply_to_message_id for reply in replies}
+    if waiting:
+        notify(
+            [message.metadata.dst_node_id for message in sent if message.metadata.message_id in waiting], len(sent)
+        )
     while waiting and (left := begun + timeout - time.monotonic()) > 0:
         time.sleep(min(_PAUSE, left))
         came = list(grid.pull_messages(waiting))

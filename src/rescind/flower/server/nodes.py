@@ -15,13 +15,15 @@ from flwr.serverapp import Grid
 
 from rescind.certificates.leaving import SignedRequest
 from rescind.core.facts import PrivacyScope
-from rescind.flower.server.grid import Backoff, describe, exchange
+from rescind.flower.server.grid import Backoff, Notify, describe, exchange
 from rescind.flower.server.wishes import answer_wish, asks_to_leave, read_wish
 from rescind.flower.wire import EXECUTED, KEYED, PASSWORD, REFUSED, seal
 from rescind.history.history import History
+from rescind.history.journal import parse_time
 from rescind.history.participants import name_key
 from rescind.ledger.contract import LONGEST_NAME, is_name
 from rescind.texts import is_digest, list_some, make_plain
+from rescind.views.overview import find_unfinished
 
 _LOG = logging.getLogger("flwr")
 # Seconds between two looks at who is connected.
@@ -32,6 +34,8 @@ _IDLE = 5.0
 _ANSWER = 30.0
 # Seconds that it may take to say whether it asks to be forgotten: who has said it is asked once for every start.
 _WISH = 60.0
+# Seconds for which nothing is said of a client that has not answered: on a slow machine it takes that long to start.
+_PATIENCE = 60.0
 # Seconds after which it is no use to wait for others, if all that are connected do not say who they are.
 _GRACE = 30.0
 # So many are named in a message.
@@ -87,10 +91,14 @@ class Nodes:
         self._passwords: dict[int, str] = {}
         # Who answered and did not say who it is, and how it failed.
         self._nameless: dict[int, str] = {}
+        # When those were seen first who are asked who they are.
+        self._seen: dict[int, float] = {}
+        # Who is connected, by node, and who it is.
+        self._known: dict[int, Member] = {}
         self._backoff = Backoff()
         # A run that waits for requests may last for months: who was silent once may wish something all the same.
         self._wish_backoff = Backoff()
-        self._warned: set[str] = set()
+        self._warned: set[str | tuple[str, int]] = set()
         self.ready = 0
         if authenticated is None:
             self._wait(lambda: _Look(len(list(grid.get_nodes())), least))
@@ -106,18 +114,32 @@ class Nodes:
         """Ask everybody again who has not said who it is."""
         self._backoff = Backoff()
 
-    def exchange(self, messages: Sequence[Message], seconds: float) -> tuple[list[Message], set[int]]:
+    def exchange(
+        self, messages: Sequence[Message], seconds: float, notify: Notify = lambda *_: None
+    ) -> tuple[list[Message], set[int]]:
         """Send messages that their nodes obey, and that nobody else can answer; see ``exchange``."""
         for message in messages:
             seal(message, self._passwords.get(message.metadata.dst_node_id))
-        return exchange(self.grid, messages, seconds)
+        return exchange(self.grid, messages, seconds, notify)
 
     def show_failure(self, node: int, error: Error) -> str:
         """Return what kind of failure it is, and show the first of each kind."""
         kind = describe(error)
-        about = f"node {node} failed: {kind}. Its SuperNode's log says more; others of this kind are only counted"
+        about = (
+            f"{self.call(node)} failed: {kind}. Its SuperNode's log says more; others of this kind are only counted"
+        )
         self._say(about, once=kind)
         return kind
+
+    def call(self, node: int) -> str:
+        """Return what a log may call a node: what people call its client, unless that left or may want to.
+
+        Flower keeps its logs. A line has the number in place of the name, never both: else an older line would tell
+        whose number it was once somebody leaves.
+        """
+        member = self._known.get(node)
+        stays = member and node not in self._wishes and self._history.participants.remaining([member.name])
+        return f"client {member.label!r}" if member and stays else f"node {node}"
 
     def ask_again(self, node: int) -> None:
         """Ask a node again, at the next look, for what it says of itself: it does not obey what it was sent."""
@@ -133,6 +155,7 @@ class Nodes:
             everybody = self._members()
             members = self._admit(everybody)
             members = {name: members[name] for name in sorted(members.keys() - self._hear(members))}
+            self._known = {member.node: member for member in members.values()}
             self.ready = len(self._stay(list(members)))
             return self._compare(members, nobody=not everybody)
 
@@ -204,6 +227,11 @@ class Nodes:
                     f"{look.ready} SuperNodes that may take part are connected after {waited:.0f} s, and "
                     f"{look.wanted} are waited for{look.missing}{advice}"
                 )
+            if announced is None and (waiting := find_unfinished(self._history)):
+                # In a line without names: of rows that are to be forgotten it would tell whose they may be.
+                numbers = list_some([str(asked.number) for asked in waiting], _MOST_NAMED)
+                due = min((asked.deadline for asked in waiting), key=parse_time)[:10]
+                _LOG.info("rescind: request %s waits for SuperNodes, and has to be served by %s", numbers, due)
             if look != announced:
                 announced = look
                 _LOG.info(
@@ -226,13 +254,12 @@ class Nodes:
             names = {node.node_id: name_key(node.public_key) for node in registered}
         else:
             names = self._asked(registered if self._closed else nodes)
+        if self._closed:
+            strangers = [node.node_id for node in nodes if not is_registered(node)]
+            self._say_of(strangers, "cannot take part without a registered key (flwr supernode register)")
         for node in nodes:
             name = names.get(node.node_id)
             if name is None:
-                self._say(
-                    f"node {node.node_id} does not take part: it has no registered key, or does not say who it is "
-                    f"(rescind.flower.identify) in at most {LONGEST_NAME} characters that can be seen"
-                )
                 continue
             if name in members:
                 self._say(
@@ -245,6 +272,8 @@ class Nodes:
 
     def _asked(self, nodes: Sequence[NodeInfo]) -> dict[int, str]:
         """Ask those of some clients that have not said it yet who they are; return the names of all who have."""
+        for info in nodes:
+            self._seen.setdefault(info.node_id, time.monotonic())
         unknown = self._backoff.asked(node.node_id for node in nodes if node.node_id not in self._told)
         wait = min(_ANSWER, self._timeout)
         replies, late = self._query({node: {} for node in unknown}, wait)
@@ -258,11 +287,14 @@ class Nodes:
             elif node in unknown:
                 self._nameless[node] = self.show_failure(node, reply.error) if reply.has_error() else "no name"
         # An error, or a name that cannot be one, is as good as silence: a stranger must not end a run by it.
-        for node in self._backoff.note_replies(unknown, self._told.keys() - late):
-            if node in self._told:
-                continue
-            failed = "answered without saying" if node in self._nameless else f"did not say in {wait:g} s"
-            self._say(f"node {node} {failed} who it is. {IDENTIFY}. It is asked again, ever more seldom")
+        self._backoff.note_replies(unknown, self._told.keys() - late)
+        missing = [node.node_id for node in nodes if node.node_id not in self._told]
+        again = f". {IDENTIFY}. Until then it is asked again, ever more seldom"
+        wrong = f"answered without a name of at most {LONGEST_NAME} characters that can be seen"
+        self._say_of([node for node in missing if node in self._nameless], wrong + again)
+        begun = time.monotonic() - _PATIENCE
+        slow = [node for node in missing if node not in self._nameless and self._seen[node] <= begun]
+        self._say_of(slow, f"did not give a name in {_PATIENCE:g} s{again}")
         return {node.node_id: self._told[node.node_id] for node in nodes if node.node_id in self._told}
 
     def _hear(self, members: Mapping[str, Member]) -> set[str]:
@@ -335,6 +367,15 @@ class Nodes:
                 if is_digest(password := record.get(PASSWORD)):
                     self._passwords[node] = str(password)
         return replies, late
+
+    def _say_of(self, nodes: Sequence[int], message: str) -> None:
+        """Log in one line what is true of those of some nodes of whom it was not logged before."""
+        new = [node for node in nodes if (message, node) not in self._warned]
+        self._warned.update((message, node) for node in new)
+        if new:
+            numbers = list_some([*map(str, new)], _MOST_NAMED)
+            subject = f"node {numbers}" if len(new) == 1 else f"{len(new)} nodes ({numbers})"
+            _LOG.warning("rescind: %s %s", subject, message)
 
     def _say(self, message: str, level: int = logging.WARNING, once: str = "") -> None:
         """Log a message, unless it, or another with the same ``once``, was logged before."""

@@ -34,7 +34,8 @@ class Options:
             they use ``train_head``, and what does not come from there is rejected.
         heuristic: record a strategy that the theorem does not cover; then only ``exact`` forgetting is certified.
         masked: the server sees masked updates, and clients tell their distances with ``report_distance``.
-        accuracy: the name of the metric that clients report in evaluation, for stop rules and scores.
+        accuracy: the name of the metric that clients report in evaluation, for stop rules and scores; without another
+            name also ``eval_acc``, as Flower's templates call it.
         most_examples: no client can have more; whoever says so is rejected.
         capacity: see ``History.recording``.
         goal: see ``History.recording``.

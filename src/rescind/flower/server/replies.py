@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +21,9 @@ from rescind.flower.server.arrays import UnfitArrayError, is_counter, is_usable,
 from rescind.flower.wire import EXECUTED, LOSS, SUMS
 from rescind.texts import is_digest
 
+# What a log shows of the names and numbers that clients chose: no sentence, nothing that steers, and not many.
+_SHOWN = re.compile(r"[A-Za-z][\w./-]{0,31}", re.ASCII)
+_MOST_SHOWN = 10
 # To combine more than any client needs would hold everybody up.
 _MOST_METRICS = 1000
 _OTHER_SUMS = "it does not hold the sums that were asked for"
@@ -180,6 +186,23 @@ def combinable(content: RecordDict, weighted_by: str, most_examples: int) -> Met
 def kinds(metrics: MetricRecord) -> frozenset[tuple[str, int | None]]:
     """Describe metrics: their names, and how long those are that are lists."""
     return frozenset((name, len(value) if isinstance(value, list) else None) for name, value in metrics.items())
+
+
+def describe_metrics(metrics: Mapping[str, object]) -> str:
+    """Return as much of metrics as a log may show that is kept: how many there are, and single numbers by name."""
+    shown = [
+        f", {name} {value:.6g}"
+        for name, value in metrics.items()
+        # Written so that NaN counts as too large, and whole numbers that are too large for a float.
+        if _SHOWN.fullmatch(name) and isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    ]
+    return f"{len(metrics)} metrics{''.join(shown[:_MOST_SHOWN])}"
+
+
+def list_metrics(contents: Iterable[RecordDict]) -> str:
+    """Return the names of the metrics that most replies hold, as far as a log may show them."""
+    names = Counter(name for content in contents for record in content.metric_records.values() for name in record)
+    return ", ".join([name for name, _ in names.most_common() if _SHOWN.fullmatch(name)][:_MOST_SHOWN])
 
 
 def _metrics(content: RecordDict) -> MetricRecord:

@@ -26,6 +26,7 @@ from rescind.flower.server.arrays import begin_alike, copy_record, digest_frozen
 from rescind.flower.server.engine import FlowerEngine
 from rescind.flower.server.nodes import Nodes
 from rescind.flower.server.recorded import Recorded
+from rescind.flower.server.replies import describe_metrics
 from rescind.flower.server.servers import DelegatedServer, MaskedServer
 from rescind.forgetting import Revocable, tell_changes
 from rescind.history.events import RecordedPlan
@@ -138,10 +139,7 @@ def run(
         ):
             metrics = engine.evaluate_by_clients(model_id, model, present)
             if metrics is not None:
-                # Of what clients tell only what the server has a name for: the log is kept.
-                number = metrics.get(options.accuracy)
-                named = f", {options.accuracy} {number:.6g}" if isinstance(number, int | float) else ""
-                _LOG.info("rescind: clients evaluate %s: %d metrics%s", model_id, len(metrics), named)
+                _LOG.info("rescind: clients evaluate %s: %s", model_id, describe_metrics(metrics))
                 result.evaluate_metrics_clientapp[server_round] = metrics
         if evaluate_fn is None or history.requests.waiting():
             return
