@@ -120,7 +120,6 @@ def test_a_request_waits_until_its_rows_are_named_and_the_clinic_stays(
     assert history.newest == ModelId(0, 2)
     assert not file.exists()
     assert "clinic-2" not in caplog.text
-    assert "request 1 waits until its clients have named the rows, and has to be served by 20" in caplog.text
     with history.ledger.snapshot():
         (waiting,) = open_requests(history, overview(history), datetime.now(UTC))
     assert waiting.unnamed
