@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import json
 import os
@@ -12,6 +13,7 @@ import struct
 import subprocess
 import sys
 import termios
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -233,6 +235,15 @@ def test_init_makes_a_history_once(tmp_path: Path) -> None:
     assert (again["new"], again["run"]) == (False, first["run"])
     assert "rescind.History(" in said("init", tmp_path / "new").output
     assert "start the federation's first run" in said("status", tmp_path / "new").output
+
+
+def test_the_lines_that_init_shows_are_python_and_are_shown_until_something_is_recorded(
+    folder: Path, tmp_path: Path
+) -> None:
+    told, _, lines = said("init", tmp_path / "new").output.partition("\n\n")
+    assert "A new history is in" in told
+    ast.parse("def app():\n" + textwrap.indent(lines, "    "))
+    assert "rescind.flower" not in said("init", folder).output
 
 
 NAMES = {"operator": "City Hospitals", "federation": "heart", "model": "risk head"}

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
@@ -29,6 +30,7 @@ from flwr.serverapp.strategy import (
 )
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+from safetensors.torch import load_file as load_tensors
 
 import rescind.flower
 import rescind.flower.server.run as run_module
@@ -1016,6 +1018,28 @@ def test_of_a_networks_training_nothing_need_be_stated(history: History) -> None
     assert (stated.loss, stated.steps, stated.learning_rate) == ("NetworkLoss", None, None)
     content = sign(statement, [SIGNER])
     verify(content, [KEY], history=history)
+
+
+def test_the_saved_file_is_loaded_into_a_module_as_the_page_says(history: History, tmp_path: Path) -> None:
+    def make() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
+
+    def move(arrays: ArrayRecord, context: Context) -> ArrayRecord:
+        moved = np.float32(context.node_id / 1e8)
+        return ArrayRecord({**arrays, "2.bias": Array(arrays["2.bias"].numpy() + moved)})
+
+    on = InProcessGrid(echoing(move), {"a": {}, "b": {}})
+    strategy = Recorded(FedAvg(fraction_evaluate=0.0), history, trained=["2.weight", "2.bias"])
+    begun = make()
+    result = rescind.flower.run(
+        strategy, on, ArrayRecord(begun.state_dict()), num_rounds=1, save_to=tmp_path / "model.safetensors"
+    )
+    net = make()
+    net.load_state_dict(load_tensors(tmp_path / "model.safetensors"))
+    expected = result.arrays.to_torch_state_dict()
+    assert net.state_dict().keys() == expected.keys()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in net.state_dict().items())
+    assert not torch.equal(net[2].bias, begun[2].bias)
 
 
 @pytest.mark.parametrize(

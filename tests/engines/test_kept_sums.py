@@ -286,6 +286,20 @@ def test_the_command_forgets_with_nobody_there(history: History, tmp_path: Path)
         assert clinics.start(again, *without("clinic-4")) == ["clinic-1"]
 
 
+def test_what_the_command_prints_can_be_pasted(history: History, tmp_path: Path) -> None:
+    file, place = tmp_path / "model.safetensors", str(tmp_path / "history")
+    Clinics().start(history, *EVERYBODY)
+    history.close()
+    for client in ("clinic-4", "clinic-3"):
+        CliRunner().invoke(commands, ["request", "add", place, client])
+    done = CliRunner().invoke(commands, ["forget", place, "--save-to", str(file)])
+    with History(place) as again:
+        assert f"Model {again.newest.name} is in {file}." in done.stdout.splitlines()
+    for number in (1, 2):
+        command = f"rescind certify {place} {number} --key operator.key -o certificate-{number}.json"
+        assert f"Certify with: {command}" in done.stdout.splitlines()
+
+
 def test_rows_alone_wait_for_their_client(history: History) -> None:
     clinics = Clinics()
     clinics.start(history, *EVERYBODY)

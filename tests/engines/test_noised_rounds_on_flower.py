@@ -537,7 +537,7 @@ def test_nobody_is_advised_to_give_up_a_strict_claim(history: History, caplog: p
     history.requests.ask(["clinic-1"], BUDGET)
     with caplog.at_level("INFO", "flwr"):
         start(history, 1, rate=None)
-    assert "request 1 is served (strict): back to model 0.2, 1 rounds since" in caplog.text
+    assert "request 1 is served (strict): back to model 0.2, 1 round since" in caplog.text
     assert "until=Accuracy" not in caplog.text
     assert "Solve()" not in caplog.text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -54,12 +55,15 @@ def forget(
                 outlet=None if save_to is None else ModelFile(save_to, opened),
             )
         newest, kept = opened.newest, opened.sums.digests()
+        # It is removed while somebody waits whom the newest model knows.
+        written = save_to is not None and save_to.exists() and newest in opened.timeline.solved
         missing = [called[name] for name in here.remaining(list(known)) if name not in kept]
     result = {
         "served": [{"request": outcome.asked.number, "mode": outcome.mode.value} for outcome in served],
         "waiting": [{"request": number, "why": why} for number, why in waiting.items()],
         "model": newest.name,
         "missing": missing,
+        "file": str(save_to) if written else None,
     }
     words = [f"{str(outcome).capitalize()}. No client was asked." for outcome in served]
     words += [f"Request {number} waits: {why}." for number, why in waiting.items()]
@@ -69,8 +73,16 @@ def forget(
         words.append(f"Again in the model: {', '.join(back)}.")
     if missing:
         words.append(f"Not in the model: {', '.join(missing)}; the next run with them asks them for their sums.")
-    if served:
-        words.append(f"The newest model is {newest.name}. Certify with: rescind certify {history} NUMBER --key KEY")
+    if written:
+        words.append(f"Model {newest.name} is in {save_to}.")
+    elif save_to is not None:
+        words.append(f"No model is in {save_to}: it is written once nobody waits whom the model knows.")
+    elif served:
+        words.append(f"The newest model is {newest.name}; --save-to FILE writes it.")
+    for outcome in served:
+        number = outcome.asked.number
+        apart = f" -o certificate-{number}.json" if len(served) > 1 else ""
+        words.append(f"Certify with: rescind certify {shlex.quote(history)} {number} --key operator.key{apart}")
     show(result, words, as_json)
 
 

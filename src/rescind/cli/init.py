@@ -11,22 +11,25 @@ import typer
 
 from rescind.cli.shared import AsJson, Location, open_history, report_errors, show
 
-_SERVER = """\
-# In the server app, where the strategy was started:
-import rescind
-from rescind.flower import Recorded, run
+_LINES = """\
+# In the server app, for a network that clients train as they always did; run takes what strategy.start takes:
+import rescind, rescind.flower
 
 history = rescind.History({arguments})
-strategy = Recorded(FedAvg(...), history, training=rescind.LocalTraining(...), trained=["head.weight", "head.bias"])
-run(strategy, grid, arrays, num_rounds=100)
+strategy = rescind.flower.Recorded(FedAvg(...), history)
+rescind.flower.run(strategy, grid, arrays)
 
-# In the client app's train function, for guarantees with noise:
-from rescind.flower import identify, train_head
+# Or for a head on a published network, by sums that each client sends once:
+training = rescind.LocalTraining.solved(rescind.SquaredL2(l2=1e-4, row_norm=1.0))
+strategy = rescind.flower.Recorded(FedAvg(...), history, training=training)
 
-return train_head(msg, context, features, labels)
+# In the client app: clients say who they are, and know the server.
+app.query()(rescind.flower.identify)
 
-# Beside it, where the app is made: clients say who they are, and know the server.
-app.query()(identify)"""
+# Of a head that is all of the train function:
+return rescind.flower.train_head(msg, context, features, labels)
+
+# Other ways, and which is yours: docs/networks.md"""
 
 
 def init(
@@ -36,7 +39,7 @@ def init(
     model: Annotated[str | None, typer.Option(help="What its model is called.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a new history, readable by you alone, and show the lines that a Flower app needs.
+    """Make a new history, readable by you alone, and show a Flower app's lines until something is recorded.
 
     The names are for people: certificates and reports say them. Of a history that exists they can be given later.
     Example: rescind init hospital-history --operator "City Hospitals" --federation heart --model "risk head"
@@ -51,15 +54,17 @@ def init(
             opened.models.stored_bytes()
             opened.name_run(operator=operator, federation=federation, model=model)
             identifier, secret, names = opened.identifier, opened.secret_file, asdict(opened.timeline.names)
+            begun = bool(opened.timeline.branches)
     words = [
         f"There is a history in {history} already, of run {identifier}."
         if existed
         else f"A new history is in {history}. Its secret file is {secret}: keep it, and back it up apart from the "
         "history.",
         *(f"Its {role} is called {name}." for role, name in names.items() if name is not None),
-        "",
-        *_SERVER.format(arguments=_write_arguments(history)).splitlines(),
     ]
+    # Once something is recorded the app has its lines.
+    if not begun:
+        words += ["", *_LINES.format(arguments=_write_arguments(history)).splitlines()]
     show({"history": history, "run": identifier, "new": not existed, "names": names}, words, as_json)
 
 

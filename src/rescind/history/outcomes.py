@@ -75,7 +75,8 @@ class Outcome:
     scores: Scores | None = None
 
     def __str__(self) -> str:
-        back = self.restart and f"back to {self.restart.branch.parent}, {self.rounds} rounds since"
+        since = f"{self.rounds} round{'' if self.rounds == 1 else 's'} since"
+        back = self.restart and f"back to {self.restart.branch.parent}, {since}"
         done = back or "the model knew none of them"
         return f"request {self.asked.number} is served ({self.mode.value}): {done}"
 
