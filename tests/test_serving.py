@@ -233,7 +233,9 @@ def inside(history: History) -> set[str]:
     return {client.called for client in list_clients(history) if client.inside}
 
 
-def test_who_joined_late_is_forgotten_for_the_rounds_since(history: History) -> None:
+def test_who_joined_late_is_forgotten_for_the_rounds_since(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
     early, whole = everybody(5), everybody(6)
     late = next(name for name in whole.clients if name not in early.clients)
     served: list[Outcome] = []
@@ -241,7 +243,9 @@ def test_who_joined_late_is_forgotten_for_the_rounds_since(history: History) -> 
     federation = Revocable(history, whole)
     serve(federation, TotalRounds(history, 10))
     history.requests.ask([late], BUDGET)
-    serve(federation, TotalRounds(history, 10), Exact(), served=served.append)
+    with caplog.at_level("INFO", "flwr"):
+        serve(federation, TotalRounds(history, 10), Exact(), served=served.append)
+    assert "branch 1, round 1 of 3, about " in caplog.text
     assert (str(served[-1].restart and served[-1].restart.branch.parent), served[-1].rounds) == ("model 0.7", 3)
     # Rounds of the branch before count; after noise they count anew.
     serve(federation, TotalRounds(history, 12), served=served.append)

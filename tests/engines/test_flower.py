@@ -414,6 +414,7 @@ def test_no_line_of_the_log_has_a_nodes_number_beside_a_requests(
     with caplog.at_level("DEBUG", "flwr"):
         for rounds in (2, 3):
             rescind.flower.run(strategy, on, initial(), num_rounds=rounds)
+    assert not {"clinic-1", "clinic-2"} & {*re.findall(r"clinic-\d", caplog.text)}
     numbers = {str(node) for node in on.ids.values()}
     assert any(number in line for line in caplog.messages for number in numbers)
     assert any("request 1 is served" in line for line in caplog.messages)

@@ -329,6 +329,19 @@ def test_the_command_waits_for_approval(history: History) -> None:
     assert len(forget_unattended(history, approval=True)[0]) == 1
 
 
+def test_the_command_says_that_it_takes_the_model_away(tmp_path: Path) -> None:
+    place, file, clinics = tmp_path / "history", tmp_path / "model.safetensors", Clinics()
+    with History(place) as history:
+        clinics.start(history, *EVERYBODY, save_to=file)
+        history.requests.ask(["clinic-0"], BUDGET)
+    command = ["forget", str(place), "--save-to", str(file)]
+    waits = CliRunner().invoke(commands, [*command, "--approval"])
+    assert "model.safetensors is taken away, as it may know who waits" in waits.output
+    assert not file.exists()
+    assert "taken away" not in CliRunner().invoke(commands, command).output
+    assert file.exists()
+
+
 def test_what_was_cut_off_in_a_run_the_command_finishes(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     clinics = Clinics()
     clinics.start(history, *EVERYBODY)

@@ -67,6 +67,8 @@ def forget(
     }
     words = [f"{str(outcome).capitalize()}. No client was asked." for outcome in served]
     words += [f"Request {number} waits: {why}." for number, why in waiting.items()]
+    if waiting and save_to is not None and not save_to.exists():
+        words.append(f"{save_to} is taken away, as it may know who waits; it is there again once they are served.")
     if not served and not waiting:
         words.append("No request is open.")
     if back and not waiting:

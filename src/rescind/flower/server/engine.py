@@ -179,7 +179,8 @@ class FlowerEngine:
         metrics = self._combined(combine, {name: done.answers[name] for name in accepted})
         if metrics is not None:
             self.train_metrics[self.server_round(model_id)] = metrics
-            _LOG.info("rescind: clients tell of training %s: %s", model_id, describe_metrics(metrics))
+            if metrics:
+                _LOG.info("rescind: clients tell of training %s: %s", model_id, describe_metrics(metrics))
         examples = np.array([reply.rows for reply in accepted.values()], dtype=np.float64)
         most = math.inf if self.facts.batch is None else self.facts.batch
         return Replies(

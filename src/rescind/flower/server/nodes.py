@@ -132,14 +132,16 @@ class Nodes:
         return kind
 
     def call(self, node: int) -> str:
-        """Return what a log may call a node: what people call its client, unless that left or may want to.
+        """Return what a log may call a node: what people call its client, unless a request is about that, or may be.
 
         Flower keeps its logs. A line has the number in place of the name, never both: else an older line would tell
         whose number it was once somebody leaves.
         """
-        member = self._known.get(node)
-        stays = member and node not in self._wishes and self._history.participants.remaining([member.name])
-        return f"client {member.label!r}" if member and stays else f"node {node}"
+        member, people = self._known.get(node), self._history.participants
+        # Of whoever had rows forgotten it may be the failure to leave them out that is told.
+        if member is None or node in self._wishes or people.removals([member.name]):
+            return f"node {node}"
+        return f"client {member.label!r}" if people.remaining([member.name]) else f"node {node}"
 
     def ask_again(self, node: int) -> None:
         """Ask a node again, at the next look, for what it says of itself: it does not obey what it was sent."""
