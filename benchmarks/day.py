@@ -2,7 +2,8 @@
 
 A day in a few minutes. The four hospitals on a real deployment with TLS and registered keys, and one run that serves
 requests as they come and waits for somebody to agree to each plan. Five requests come at random times: two hospitals
-leave by files that they signed, one asks and thinks better of it, one is refused, and a patient of another withdraws.
+leave by files that they signed, one asks and thinks better of it, one is refused, and a patient of another withdraws,
+whose row the hospital names late. What waits has to be seen, in the log and by the commands, while it waits.
 While the patient is being forgotten the SuperLink is killed, with the ServerApp that it runs, and started again. In
 the end every request has to stand as it should, the chain has to hold, and every certificate has to verify and say
 who asked. ``wrong`` lists what does not.
@@ -53,7 +54,7 @@ class Day:
             Node(name, f'data="{APP / "data" / name}.csv" withdrawn="{self.withdrawn}-{name}"') for name in NAMES
         ]
         self.deployment = Deployment(folder / "deployment", nodes)
-        self._run = ""
+        self._run, self.unseen = "", list[str]()
 
     def begin(self) -> None:
         """Start the run that serves."""
@@ -102,8 +103,22 @@ class Day:
     def decide(self, number: int, *words: str) -> None:
         """Somebody looks at the plan once there is one, and decides."""
         self.wait(lambda history: number in history.timeline.plans, f"a plan for request {number}")
+        self.look(f"request {number} is planned and waits", "waits for approval since", "rescind_undecided_requests")
         self.pause()
         command(words[0], self.history, number, "--by", "A. Officer", *words[1:])
+
+    def look(self, logged: str, listed: str, gauge: str) -> None:
+        """Look whether an operator sees that a request waits: in the log, in the list and in the metrics."""
+        end = monotonic() + PATIENCE
+        while logged not in self.deployment.log(self._run):
+            if monotonic() > end:
+                raise TimeoutError(f"the log does not say {logged!r}")
+            sleep(0.5)
+        metrics = command("status", self.history, "--format", "prometheus")
+        counted = [line for line in metrics.splitlines() if line.startswith(f"{gauge}{{")]
+        shown = (command("request", "list", self.history), command("status", self.history))
+        self.unseen += [f"nobody sees {listed!r}" for words in shown if listed not in " ".join(words.split())]
+        self.unseen += [f"{line}, and one waits" for line in counted or [gauge] if not line.endswith(" 1")]
 
     def await_served(self, number: int) -> None:
         """Wait until a request is served to its end."""
@@ -127,6 +142,8 @@ def live(day: Day) -> Iterator[str]:
     yield "one withdrawn"
     day.pause()
     third = day.ask("hungary", "--records")
+    day.look(f"request {third} waits until", "its rows are not named yet", "rescind_unnamed_requests")
+    yield "rows that nobody has named"
     Path(f"{day.withdrawn}-hungary").write_text(f"{third} 17\n")
     day.decide(third, "approve", "--yes")
     day.wait(lambda history: history.timeline.requests[third - 1].served, "the restart")
@@ -148,7 +165,8 @@ def live(day: Day) -> Iterator[str]:
 
 
 def find_wrong(day: Day) -> Iterator[str]:
-    """Say what did not end as it should."""
+    """Say what did not end as it should, or was not seen while it waited."""
+    yield from day.unseen
     expected = ["served", "withdrawn", "served", "refused", "served"]
     askers = {1: "the client's own key", 3: "the operator", 5: "the client's own key"}
     with History(day.history, create=False) as history:
