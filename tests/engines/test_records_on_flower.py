@@ -120,8 +120,7 @@ def test_a_request_waits_until_its_rows_are_named_and_the_clinic_stays(
     assert history.newest == ModelId(0, 2)
     assert not file.exists()
     assert "clinic-2" not in caplog.text
-    with history.ledger.snapshot():
-        (waiting,) = open_requests(history, overview(history), datetime.now(UTC))
+    (waiting,) = open_requests(history, overview(history), datetime.now(UTC))
     assert waiting.unnamed
     assert read_gauges(history, datetime.now(UTC)).unnamed_requests == 1
     # That it deleted them is as good.
