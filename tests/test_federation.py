@@ -262,15 +262,15 @@ def test_a_hospital_leaves_then_a_patient_then_another_while_a_node_dies(
     )
 
     # Every view names Cleveland, and the next run solves for it, and for Switzerland, which is back.
-    assert "cleveland (last took part" in log.split("not in model 3.")[1]
+    assert "cleveland (last took part" in log.split("left out of model 3.")[1]
     assert [outsider["client"] for outsider in json.loads(command("status", history, "--json"))["outsiders"]] == [
         "cleveland"
     ]
     listed = json.loads(command("clients", history, "--json"))["clients"]
-    assert {row["label"] for row in listed if not row["in_model"] and row["label"]} == {"cleveland"}
+    assert {row["label"] for row in listed if row["left_out"]} == {"cleveland"}
     assert 'rescind_clients_outside{run="' in command("status", history, "--format", "prometheus")
     command("report", history, "-o", own / "report.html")
-    assert "Not in it, though they may take part: cleveland" in (own / "report.html").read_text()
+    assert "Left out of it, though they may take part: cleveland" in (own / "report.html").read_text()
     command("readmit", history, "switzerland", "--reason", "a new contract")
     run(deployment, own, solve=True)
     with History(history) as opened:

@@ -35,7 +35,7 @@ from rescind.history.outcomes import Outcome
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import Branch, Entry
 from rescind.methods import Dp, FineTuning, Method
-from rescind.serving import TotalRounds, choose_method, serve
+from rescind.serving import StopServing, TotalRounds, choose_method, serve
 from rescind.simulation import Federation, Simulation, SoftmaxHead
 from rescind.testing import small
 from rescind.testing.small import TRAINING
@@ -190,7 +190,7 @@ def test_whoever_comes_after_a_solve_is_solved_for(history: History, caplog: pyt
     history.requests.ask(["clinic-1"], BUDGET)
     serve(connected("clinic-5", "clinic-6", "clinic-7"), Rounds(50), Solve())
     assert inside(history) == {"clinic-0", "clinic-2", "clinic-3", "clinic-4"}
-    assert "not in model 1." in caplog.text
+    assert "left out of model 1." in caplog.text
     assert "clinic-5 (in no recorded round)" in caplog.text
     solved = history.newest
     serve(connected("clinic-5", "clinic-6", "clinic-7"), Rounds(50), Solve())
@@ -203,7 +203,7 @@ def test_whoever_comes_after_a_solve_is_solved_for(history: History, caplog: pyt
     caplog.clear()
     serve(connected("clinic-0", "clinic-7"), Rounds(50), Solve())
     assert inside(history) == {f"clinic-{at}" for at in range(7)}
-    assert "not in" not in caplog.text
+    assert "left out" not in caplog.text
 
 
 def test_who_is_away_in_mid_solve_is_solved_for_in_the_same_run(history: History) -> None:
@@ -225,12 +225,42 @@ def test_who_is_away_in_mid_solve_is_solved_for_in_the_same_run(history: History
     assert inside(history) == {"clinic-0", "clinic-2", "clinic-3", "clinic-4", "clinic-5"}
 
 
+def test_two_that_drop_out_in_turn_do_not_keep_a_run_solving(history: History) -> None:
+    class Alternating(Simulation):
+        """Hears nothing of one of two clients, of the one that was heard in the last solution."""
+
+        asked = 0
+
+        def sums(self, model: Any, model_id: Any, names: Any, *others: Any) -> Any:
+            self.asked += 1
+            last = max((solved for solved in history.timeline.solved if solved.branch == 1), default=None)
+            known = {"clinic-2"} if last is None else {*history.participants.took_part(last)}
+            there = [name for name in names if name not in ("clinic-2", "clinic-3") or name not in known]
+            return super().sums(model, model_id, there, *others)
+
+    turns, asked = 0, list[int]()
+
+    def rule(*_: object) -> bool:
+        nonlocal turns
+        turns += 1
+        asked.append(engine.asked)
+        if turns > 12:
+            raise StopServing
+        return True
+
+    engine = of(small.federation(6), Alternating)
+    serve(Revocable(history, engine), Rounds(3))
+    history.requests.ask(["clinic-1"], BUDGET)
+    serve(Revocable(history, engine), Rounds(50), Solve(), rule=rule)
+    assert asked[5] == asked[-1] > 0
+
+
 def of(federation: Federation, kind: type[Simulation] = Simulation) -> Any:
     return kind(federation, SoftmaxHead(small.FEATURES, small.CLASSES), TRAINING, secret=b"a federation")
 
 
 def inside(history: History) -> set[str]:
-    return {client.called for client in list_clients(history) if client.inside}
+    return {client.called for client in list_clients(history) if client.inside and not client.left_out}
 
 
 def test_who_joined_late_is_forgotten_for_the_rounds_since(

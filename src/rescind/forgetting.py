@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
@@ -30,7 +30,7 @@ from rescind.engines.server import Average, Server, check_server, draw_noise, no
 from rescind.engines.solving import check_solvable, solve
 from rescind.engines.stops import Rounds, Stop
 from rescind.engines.training import Watch, ignore, train
-from rescind.errors import ONLY_SOLVED, ROWS_NEED, ClosedRequestError, PendingRequestError
+from rescind.errors import ONLY_SOLVED, ROWS_NEED, ClosedRequestError, NoSumsError, PendingRequestError
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
@@ -391,8 +391,9 @@ class Revocable:
         if plan.method != str(method) and not branch.unbounded:
             raise ValueError(f"request {branch.requests[0]} is being served by {plan.method}: go on with that method")
         if plan.candidate.solving:
-            # That somebody leaves must not decide who is asked, and when.
-            self._solve(recorder, plan.candidate.solving, asking=())
+            # That somebody leaves must not decide who is asked, and when: there may be nothing to solve from.
+            with suppress(NoSumsError):
+                self._solve(recorder, plan.candidate.solving, asking=())
         else:
             # Who asks meanwhile is served by the next branch: the requests of this one need it trained to its end.
             train(self.engine, recorder, self.find_present, until, self.server, self._show(recorder))

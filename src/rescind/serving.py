@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -19,6 +19,7 @@ from rescind.checkpoints.tensors import StoredTensor, save
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
+from rescind.engines.engine import look_around
 from rescind.engines.solving import check_room, check_solvable, find_asked
 from rescind.engines.stops import Rounds, Stop
 from rescind.errors import NoSumsError, PendingRequestError
@@ -317,10 +318,10 @@ def serve(
                     try:
                         heeding.solve(asking={name for name, _, _ in wanting})
                     finally:
-                        # Nobody was asked if somebody asked to be forgotten before. Whoever was asked in vain is
-                        # asked in the next run, and not because somebody else came.
-                        if history.timeline.branches and history.newest != shown:
-                            tried |= _find_silent(history, wanting)
+                        # Nobody was asked if somebody asked to be forgotten before. Whoever was asked is asked again
+                        # in the next run, and not because somebody else came.
+                        if history.timeline.branches and history.newest != shown and _is_head(history):
+                            tried |= wanting
             elif solved is None or solved != history.newest:
                 heeding.solve() if solve else heeding.train(until)
                 solved = history.newest if history.newest in history.timeline.solved else None
@@ -334,7 +335,7 @@ def serve(
             model = history.model(newest)
             hand_out()
             if told != newest and (outsiders := find_outsiders(history)):
-                _LOG.warning("rescind: not in %s: %s", newest, list_some([*map(str, outsiders)], _MOST_NAMED))
+                _LOG.warning("rescind: left out of %s: %s", newest, list_some([*map(str, outsiders)], _MOST_NAMED))
             told = newest
             if not history.timeline.open_requests and rule is None:
                 return model
@@ -479,23 +480,32 @@ def _find_wanting(federation: Revocable) -> set[_Wanting]:
     """
     history, kept = federation.history, federation.engine.facts.keeps_sums
     solved = history.timeline.branches and history.newest in history.timeline.solved
-    try:
-        present = federation.find_present()
-        asked = find_asked(federation.engine, history.sums, present) if kept else []
-    except TimeoutError:
-        if not solved and not _is_solved(history):
-            raise
-        present, asked = federation.find_present(()) if kept else [], []
+    here = look_around(federation.engine) if solved else federation.engine.clients
+    present = federation.find_present(here) if kept else history.participants.remaining(here)
+    asked = find_asked(here, history.sums, present) if kept else []
+    if not kept and solved and not _has_room(federation, present):
+        return set()
     known = history.participants.took_part(history.newest) if solved else []
     pseudonyms, renewals = history.participants.all(), history.sums.find_renewals()
     clients = ((name, pseudonyms.get(name, 0)) for name in {*set(present).difference(known), *asked})
     return {(name, client, renewals.get(client, 0)) for name, client in clients}
 
 
-def _find_silent(history: History, asked: Iterable[_Wanting]) -> set[_Wanting]:
-    """Return who of those asked has sent nothing that could be used."""
-    heard = set(history.participants.took_part(history.newest)) - history.sums.awaited()
-    return {wanting for wanting in asked if wanting[0] not in heard}
+def _has_room(federation: Revocable, present: Sequence[str]) -> bool:
+    """Return whether a ridge head has room for all of these; say so if it has not: the solution there is stays."""
+    try:
+        check_room(federation.engine.facts, present)
+    except ValueError as full:
+        _LOG.warning("rescind: nobody else is asked: %s", full)
+        return False
+    return True
+
+
+def _is_head(history: History) -> bool:
+    """Return whether the newest round asked everybody, and was not one of a body, which its anchors alone train."""
+    timeline, newest = history.timeline, history.newest
+    body = find_body(timeline.branches, timeline.bodies, newest)
+    return not history.facts.stages or (body is not None and body.model_id != newest)
 
 
 def _is_solved(history: History) -> bool:

@@ -31,10 +31,13 @@ from rescind.engines import solving
 from rescind.engines.heads import clip_rows, sum_ridge
 from rescind.engines.stops import Rounds
 from rescind.errors import AskedClientError, BrokenHistoryError, HistoryError
+from rescind.flower.server import nodes
 from rescind.history.recorder import Recorder
 from rescind.history.sums import KeptSums
 from rescind.ledger.records import ErasureLevel
+from rescind.serving import StopServing
 from rescind.simulation import Federation, Simulation, SoftmaxHead
+from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, federation
 from rescind.unattended import forget_unattended
 from tests.builders import KEY, SIGNER, objects_of
@@ -505,3 +508,40 @@ def solve_exactly(matrix: list[list[Fraction]], right: list[Fraction]) -> list[F
             if other is not pivot:
                 other[:] = [one - other[at] * two for one, two in zip(other, pivot, strict=True)]
     return [row[-1] for row in rows]
+
+
+@pytest.mark.parametrize("records", [False, True])
+def test_with_nobody_there_others_are_forgotten_while_a_request_waits_for_its_rows(
+    history: History, records: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "_IDLE", 0.01)
+    clinics, turns = Clinics(), 0
+    clinics.start(history, *EVERYBODY)
+    grid = InProcessGrid(clinics.app, {name: {"client-id": name} for name in EVERYBODY})
+
+    def rule(*_: object) -> bool:
+        nonlocal turns
+        turns += 1
+        if turns == 2:
+            grid.gone = set(EVERYBODY)
+            if records:
+                history.requests.ask(["clinic-2"], BUDGET, scope=PrivacyScope.RECORDS)
+            history.requests.ask(["clinic-1"], BUDGET)
+        if turns > 4:
+            raise StopServing
+        return True
+
+    clinics.run_on(history, grid, serve=rule)
+    assert [outcome.mode for outcome in history.outcomes() if not outcome.asked.settled] == [Mode.EXACT]
+
+
+def test_where_the_others_sums_cannot_be_read_a_client_is_forgotten_all_the_same(history: History) -> None:
+    clinics = Clinics()
+    clinics.start(history, "clinic-0", "clinic-1")
+    objects, (client,) = objects_of(history), history.participants.find(["clinic-1"])
+    history.objects.delete(objects[client])
+    history.sums.ask_again([client])
+    history.requests.ask(["clinic-0"], BUDGET)
+    assert clinics.start(history, "clinic-2") == ["clinic-2"]
+    assert in_model(history) == {"clinic-2"}
+    assert [outcome.mode for outcome in history.outcomes()] == [Mode.EXACT]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Context, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
@@ -22,10 +22,12 @@ from rescind.core.facts import PrivacyScope
 from rescind.engines.rows import check_row, commit_rows, find_left_out
 from rescind.errors import PendingRequestError
 from rescind.flower import run
+from rescind.flower.server import nodes
 from rescind.flower.wire import EXECUTED
 from rescind.forgetting import Revocable
 from rescind.history.events import RepliesRejected, RowsNamed
 from rescind.methods import Solve
+from rescind.serving import StopServing
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
@@ -40,11 +42,12 @@ RECORDS = PrivacyScope.RECORDS
 
 def start_app(history: History, app: ClientApp, least: int = 1, **settings: Any) -> Any:
     """Run an app for the clinics on a grid in this process; the strategy waits for ``least`` of them."""
-    nodes = {name: {"client-id": name} for name in CLINICS}
+    clinics = {name: {"client-id": name} for name in CLINICS}
     arrays = ArrayRecord({"weight": Array(np.zeros((CLASSES, FEATURES))), "bias": Array(np.zeros(CLASSES))})
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=least, min_available_nodes=least)
-    recorded = wrap(strategy, history, training=TRAINING, seed=SEED)
-    return run(recorded, InProcessGrid(app, nodes), arrays, timeout=5.0, **settings)
+    rule = {"serve": settings.pop("serve")} if "serve" in settings else {}
+    recorded = wrap(strategy, history, training=TRAINING, seed=SEED, **rule)
+    return run(recorded, InProcessGrid(app, clinics), arrays, timeout=5.0, **settings)
 
 
 def start(history: History, options: dict[str, Any] | None = None, root: Any = None, **settings: Any) -> Any:
@@ -152,6 +155,35 @@ def test_whoever_is_asked_for_its_rows_is_asked_for_nothing_else(history: Histor
     assert name == "clinic-2"
     assert set(content.pop(EXECUTED)) == {"digest"}
     assert not any(content.values())
+
+
+@pytest.mark.parametrize("kind", ["error", "bad"])
+def test_who_does_not_name_its_rows_is_asked_ever_more_seldom(
+    kind: str, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "_IDLE", 0.01)
+    start(history, num_rounds=1)
+    history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    app, turns, asked = ClientApp(), 0, list[int]()
+    app.query()(rescind.flower.identify)
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        asked.append(turns)
+        if kind == "error":
+            raise ValueError("no rows are named here")
+        return Message(RecordDict({EXECUTED: ConfigRecord({"digest": [1.0], "removed": b"x"})}), reply_to=msg)
+
+    def rule(*_: object) -> bool:
+        nonlocal turns
+        turns += 1
+        if turns > 20:
+            raise StopServing
+        return True
+
+    with pytest.raises(PendingRequestError):
+        start_app(history, app, serve=rule)
+    assert 2 <= len(asked) <= 6
 
 
 def test_who_asks_while_it_runs_keeps_its_label(history: History) -> None:

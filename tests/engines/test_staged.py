@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -36,6 +37,7 @@ from rescind.core.rounds import Replies, RoundResult
 from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.flower import Recorded, Stages, run
+from rescind.flower.server import nodes
 from rescind.flower.wire import SUMS
 from rescind.history.events import BodyTrained, RepliesRejected
 from rescind.history.journal import Journal
@@ -44,6 +46,7 @@ from rescind.history.recorder import Recorder
 from rescind.history.subtotals import find_files
 from rescind.ledger.sql import SqlLedger
 from rescind.methods import FineTuning, Sifu, Solve
+from rescind.serving import StopServing
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, federation
 from rescind.views.clients import ClientState, list_clients
@@ -191,7 +194,8 @@ def test_whoever_comes_after_a_forgetting_is_in_the_head_too(history: History) -
     start(history, clients=early)
     assert history.newest == solved
     start(history)
-    assert {client.called for client in list_clients(history) if client.inside} == set(CLINICS) - {"clinic-0"}
+    left_out = {client.called for client in list_clients(history) if client.left_out}
+    assert (left_out, len(history.participants.took_part(history.newest))) == (set(), len(CLINICS) - 1)
     assert (history.newest.branch, body_of(history, history.newest)) == (1, body)
     assert history.newest in history.timeline.solved
 
@@ -790,3 +794,41 @@ def test_what_a_body_that_is_gone_was_summed_with_is_erased_after_a_crash(
         assert not before & history.objects.digests()
         assert history.objects.digests() <= find_files(objects_of(history))
         assert history.integrity.verify() == []
+
+
+def test_whoever_was_away_while_an_anchor_left_is_asked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An anchor asks in the middle of the body, and is served while somebody else is away: the model is the same."""
+    monkeypatch.setattr(nodes, "_IDLE", 0.01)
+    late = next(name for name in CLINICS if name not in ANCHORS)
+
+    def live(*, leaves: bool) -> str:
+        grids, turns = list[Any](), 0
+
+        class Grid(InProcessGrid):
+            def __init__(self, *args: Any, **options: Any) -> None:
+                super().__init__(*args, **options)
+                grids.append(self)
+
+            def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+                replies = super().send_and_receive(messages, timeout=timeout)
+                if leaves and not history.timeline.requests and history.timeline.branches:
+                    history.requests.ask([ANCHORS[0]], BUDGET)
+                return replies
+
+        def rule(*_: object) -> bool:
+            nonlocal turns
+            turns += 1
+            if leaves:
+                grids[0].gone = {late} if turns == 3 else set()
+            if turns > 8:
+                raise StopServing
+            return turns != 2
+
+        monkeypatch.setattr(sys.modules[__name__], "InProcessGrid", Grid)
+        with History.in_memory() as history:
+            clients = tuple(name for name in CLINICS if leaves or name != ANCHORS[0])
+            start(history, clients, recorded={"stages": RIDGE, "serve": rule})
+            assert len(history.participants.took_part(history.newest)) == len(CLINICS) - 1
+            return digest(history.model(history.newest))
+
+    assert live(leaves=True) == live(leaves=False)

@@ -28,6 +28,7 @@ from rescind.texts import list_some
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rescind.views.clients import KnownClient
     from rescind.views.overview import Gauges, Overview
 
 _BAR = 24
@@ -169,6 +170,7 @@ def clients(
             "key": client.key,
             "state": client.state.value,
             "in_model": client.inside,
+            "left_out": client.left_out,
             "rounds": client.rounds,
             "last_model": None if client.last is None else client.last.name,
             "last_time": client.last_time,
@@ -189,7 +191,7 @@ def clients(
             client.called,
             *([client.key or "-"] if keys else []),
             client.state.value,
-            "yes" if client.inside else "no",
+            _place(client, newest=model is None),
             str(client.rounds),
             "-" if client.last is None else f"{client.last}, {(client.last_time or '')[:10]}",
         )
@@ -197,6 +199,11 @@ def clients(
     ]
     nobody = "nobody has taken part yet" if find is None and model is None else "no client is like that"
     show({"clients": rows}, [Table(heads, lines)] if lines else [nobody], as_json)
+
+
+def _place(client: KnownClient, *, newest: bool) -> str:
+    """Say whether a client is in a model; a solution may leave out who took part on the way to it."""
+    return "no" if not client.inside else "left out of the solution" if newest and client.left_out else "yes"
 
 
 def _check(history: str, now: datetime, as_json: bool) -> None:
@@ -233,7 +240,7 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
     stored = decimal(view.stored_bytes)
     yield f"{view.newest}, after {view.rounds} rounds with {view.clients} clients; {stored} stored"
     if view.outsiders:
-        yield f"not in {view.newest}: {list_some([*map(str, view.outsiders)], _MOST_NAMED)}"
+        yield f"left out of {view.newest}: {list_some([*map(str, view.outsiders)], _MOST_NAMED)}"
     yield ""
     largest = max((influence.sensitivity for influence in view.influences), default=0.0)
     rows = []
@@ -305,7 +312,12 @@ def render_metrics(gauges: Gauges) -> str:
         ("recorded_rounds_total", "counter", "Rounds recorded so far.", gauges.recorded_rounds),
         ("last_round_timestamp_seconds", "gauge", "When the last round was recorded.", gauges.last_round),
         ("clients", "gauge", silent, states),
-        ("clients_outside", "gauge", "Clients that may take part and are not in the newest model.", gauges.outsiders),
+        (
+            "clients_outside",
+            "gauge",
+            "Clients that may take part and are left out of the newest model.",
+            gauges.outsiders,
+        ),
         ("rejected_replies_total", "counter", "Replies that no use was made of.", gauges.rejected_replies),
         ("stored_bytes", "gauge", "Size of the kept models and of clients' objects.", gauges.stored_bytes),
         ("standing_doubts", "gauge", "Doubts about the training that nobody has lifted.", gauges.standing_doubts),

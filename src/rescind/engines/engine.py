@@ -162,6 +162,12 @@ class RowsEngine(Engine, Protocol):
         """
 
 
+def look_around(engine: Engine) -> tuple[str, ...]:
+    """Return who is there now, without waiting for anybody where the engine can tell."""
+    here: tuple[str, ...] = getattr(engine, "here" if hasattr(type(engine), "here") else "clients")
+    return here
+
+
 class StagedEngine(SummingEngine, RidgeEngine, Protocol):
     """An engine for a network in two stages."""
 

@@ -176,7 +176,9 @@ def _solve_ridge(
             sent[name] = recorder.sums.store(sums)
 
         wanted = names if asking is None or not facts.keeps_sums else asking
-        asked = find_asked(engine, recorder.sums, [name for name in names if name in wanted])
+        # Nobody is waited for of whom nothing is wanted.
+        here = engine.clients if wanted else ()
+        asked = find_asked(here, recorder.sums, [name for name in names if name in wanted])
         if facts.keeps_sums:
             asked = _find_room(loss, [name for name in names if name in kept], asked)
         renewed = recorder.sums.find_renewals()
@@ -227,19 +229,19 @@ def _find_room(loss: SquaredL2, kept: Sequence[str], asked: Sequence[str]) -> li
     return sorted(asked)[:room]
 
 
-def find_asked(engine: Engine, sums: KeptSums, names: Sequence[str]) -> list[str]:
+def find_asked(here: Collection[str], sums: KeptSums, names: Sequence[str]) -> list[str]:
     """Return who of those named is there and asked for sums: those whose are kept are not, unless they have to be.
 
     Args:
-        engine: who trains.
+        here: who is there.
         sums: what is kept.
         names: those who may take part.
 
     Returns:
         their names.
     """
-    known = sums.digests().keys() - sums.awaited() if engine.facts.keeps_sums else set[str]()
-    return [name for name in names if name not in known and name in engine.clients]
+    known = sums.digests().keys() - sums.awaited()
+    return [name for name in names if name not in known and name in here]
 
 
 def _check_rows(answers: Answers) -> None:

@@ -166,7 +166,7 @@ def _today(
     )
     if view.outsiders:
         outside = list_some([escape(str(outsider)) for outsider in view.outsiders], _MOST_DRAWN)
-        yield f"<li>Not in it, though they may take part: {outside}.</li>"
+        yield f"<li>Left out of it, though they may take part: {outside}.</li>"
     mode = view.claimable.mode.value
     would, noise = ("would ", "prove nothing") if mode == "heuristic" else ("", "could be claimed as <em>{}</em>: {}")
     going_back = (

@@ -49,7 +49,8 @@ class KnownClient:
 
     ``name`` is None once it is erased. ``key`` is the fingerprint of its public key, where clients are known by that.
     ``label`` is what people call it, None if that was not said. ``last_time`` is when ``last`` was recorded.
-    ``inside`` says whether it is in the model that was asked about.
+    ``inside`` says whether it took part on the way to the model that was asked about; ``left_out`` whether it may
+    take part, and the newest model is without it.
     """
 
     pseudonym: int
@@ -61,6 +62,7 @@ class KnownClient:
     last: ModelId | None
     last_time: str | None
     inside: bool
+    left_out: bool
 
     @property
     def called(self) -> str:
@@ -70,7 +72,10 @@ class KnownClient:
 
 @dataclass(frozen=True, slots=True)
 class Outsider:
-    """A client that may take part and is not in the newest model; ``since`` is when it last took part, if it did."""
+    """A client that may take part and is left out of the newest model; ``since`` is when it last took part.
+
+    A solution leaves out whoever fell silent while it was made, too.
+    """
 
     client: str
     pseudonym: int
@@ -99,6 +104,7 @@ def list_clients(history: History, model_id: ModelId | None = None) -> tuple[Kno
     with ledger.snapshot():
         timeline = history.timeline
         inside = find_inside(ledger, timeline, model_id) if timeline.branches else frozenset[int]()
+        solved_for = find_solved_for(ledger, timeline) if timeline.branches else frozenset[int]()
         names = {client: name for name, client in ledger.identities().items()}
         labels, (rounds, newest) = ledger.labels(), _count_rounds(ledger, timeline)
         times = {entry.model_id: entry.time for entry in ledger.entries(ROUND)}
@@ -119,13 +125,14 @@ def list_clients(history: History, model_id: ModelId | None = None) -> tuple[Kno
                 last=last,
                 last_time=None if last is None else times.get(last),
                 inside=client in inside,
+                left_out=client in names and client not in timeline.leaving and client not in solved_for,
             )
         )
     return tuple(sorted(clients, key=lambda client: (natural_order(client.called), client.pseudonym)))
 
 
 def find_inside(ledger: Ledger, timeline: Timeline, model_id: ModelId | None = None) -> frozenset[int]:
-    """Return who is in a model: of a solution those it is solved for, else all who took part on the way to it.
+    """Return who took part on the way to a model: it may know them, also those whom its solution leaves out.
 
     Read within ``snapshot`` if somebody may be writing.
 
@@ -142,9 +149,6 @@ def find_inside(ledger: Ledger, timeline: Timeline, model_id: ModelId | None = N
     """
     newest = newest_model(ledger, timeline)
     wanted = model_id or newest
-    if wanted in timeline.solved:
-        rounds = ledger.rounds(Span(wanted.branch, wanted.round, wanted.round))
-        return frozenset(client for round_ in rounds for client in round_.clients.tolist())
     if wanted == newest:
         return frozenset(read_bounds(ledger, timeline).tracker.state().clients.tolist()) - timeline.forgotten
     path = lineage_of(ledger, timeline.branches, wanted, timeline.run.facts.training)
@@ -152,8 +156,17 @@ def find_inside(ledger: Ledger, timeline: Timeline, model_id: ModelId | None = N
     return frozenset(np.concatenate(joined).tolist())
 
 
+def find_solved_for(ledger: Ledger, timeline: Timeline) -> frozenset[int]:
+    """Return for whom the newest model is: of a solution those who are in it to the end, else all inside."""
+    newest = newest_model(ledger, timeline)
+    if newest not in timeline.solved:
+        return find_inside(ledger, timeline)
+    rounds = ledger.rounds(Span(newest.branch, newest.round, newest.round))
+    return frozenset(client for round_ in rounds for client in round_.clients.tolist()) - timeline.forgotten
+
+
 def find_outsiders(history: History) -> tuple[Outsider, ...]:
-    """Return who may take part and is not in the newest model: was away, failed, or came back since.
+    """Return who may take part and is left out of the newest model: was away, failed, or came back since.
 
     Args:
         history: the history.
@@ -166,7 +179,7 @@ def find_outsiders(history: History) -> tuple[Outsider, ...]:
         timeline = history.timeline
         if not timeline.branches:
             return ()
-        outside = sorted_group({*ledger.identities().values()} - timeline.leaving - find_inside(ledger, timeline))
+        outside = sorted_group({*ledger.identities().values()} - timeline.leaving - find_solved_for(ledger, timeline))
         last = _find_last(ledger, outside)
         wanted = {*last.values()}
         times = {entry.model_id: entry.time for entry in ledger.entries(ROUND) if entry.model_id in wanted}
@@ -179,10 +192,10 @@ def find_outsiders(history: History) -> tuple[Outsider, ...]:
 
 
 def count_outsiders(ledger: Ledger, timeline: Timeline) -> int:
-    """Count those who may take part and are not in the newest model, without reading millions of names."""
+    """Count those who may take part and are left out of the newest model, without reading millions of names."""
     if not timeline.branches:
         return 0
-    inside = find_inside(ledger, timeline) - timeline.leaving
+    inside = find_solved_for(ledger, timeline) - timeline.leaving
     return ledger.count_names() - len(ledger.names(sorted_group(timeline.leaving))) - len(inside)
 
 

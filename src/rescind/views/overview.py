@@ -28,9 +28,9 @@ from rescind.views.clients import (
     Outsider,
     count_outsiders,
     count_states,
-    find_inside,
     find_outsiders,
     find_silent,
+    find_solved_for,
 )
 
 
@@ -60,9 +60,9 @@ class Claimable:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A run at a glance; ``influences`` are the largest, ``clients`` counts all who are in the newest model.
+    """A run at a glance; ``influences`` are the largest, ``clients`` counts all whom the newest model is for.
 
-    ``outsiders`` may take part, and are not in it.
+    ``outsiders`` may take part, and are left out of it.
     ``open_requests`` are those that are not served to the end, with their erasure. Of a network in two stages
     ``body`` is the first model that has its body whole, ``anchors`` are those who trained it, or may until then.
     """
@@ -105,7 +105,7 @@ def _overview(history: History, most: int | None) -> Overview:
     return Overview(
         newest=newest,
         rounds=bounds.erased + sum(model_id.round > 0 for model_id in bounds.index),
-        clients=len(find_inside(history.ledger, timeline)),
+        clients=len(find_solved_for(history.ledger, timeline)),
         outsiders=find_outsiders(history),
         influences=tuple(
             Influence(names[client], client, value, count)
@@ -209,7 +209,7 @@ class Gauges:
     ``next_deadline`` is that of the most urgent open request. ``recorded_rounds``
     and ``rejected_replies`` are counted from the beginning on, also those that were erased since. ``clients`` counts
     by state; the silent are left out where nobody can tell who they are. ``outsiders`` counts those who may take part
-    and are not in the newest model. ``stamp_problems`` counts what shows that
+    and are left out of the newest model. ``stamp_problems`` counts what shows that
     somebody without the secret changed what the journal tells; None if the secret file is not at hand.
     """
 

@@ -135,6 +135,12 @@ class FlowerEngine:
         return tuple(self.members)
 
     @property
+    def here(self) -> tuple[str, ...]:
+        """Everybody who is connected, and nobody while too few are for a round: nobody is waited for."""
+        self.members = self.nodes.here(enough=True)
+        return tuple(self.members)
+
+    @property
     def anchors(self) -> dict[str, str]:
         """What people call those of everybody connected who train the body, by name."""
         named = self.recorded.anchors
@@ -244,8 +250,9 @@ class FlowerEngine:
 
     def ask_for_rows(self, number: int, names: Sequence[str]) -> None:
         """Ask those of some clients that are connected whether they have named the rows of a request."""
+        self.members = self.nodes.here(enough=False)
         self._asking.begin_turn()
-        asked = self._asked([name for name in names if name in self.clients], self._asking)
+        asked = self._asked([name for name in names if name in self.members], self._asking)
         start = self.start()
         told = replace(
             self._usual(ModelId(0, 0), {"trained": tuple(find_head(start, self.facts)), **self._question()}),
@@ -260,16 +267,17 @@ class FlowerEngine:
             )
             for name in asked
         ]
-        answers = self._exchange(messages, asked, self._asking)
-        # Whoever has not named them is asked again ever more seldom, like whoever is silent.
-        self._asking.note_replies([self._node(name) for name in asked if name not in answers], ())
-        for name, reply in answers.items():
+        named = list[int]()
+        for name, reply in self._exchange(messages, asked, Backoff()).items():
             try:
                 root = read_named(reply.content, told.digest())
             except RejectedReplyError as reason:
                 _LOG.warning("rescind: the reply of %s is not used: %s", self._call(name), reason)
                 continue
             self.recorded.history.requests.name_rows(name, number, root or "")
+            named.append(self._node(name))
+        # Whoever has not named them is asked again ever more seldom, whatever it answers.
+        self._asking.note_replies([self._node(name) for name in asked], named)
 
     def _question(self) -> dict[str, Any]:
         """Return what makes a message a question for our helper, where code of the clients' own trains the rest."""

@@ -152,17 +152,26 @@ class Nodes:
         """Return who is connected and was not forgotten, sorted by name; waits until enough are who may take part."""
         members: dict[str, Member] = {}
 
-        def look() -> _Look:
+        def take() -> _Look:
             nonlocal members
-            everybody = self._members()
-            members = self._admit(everybody)
-            members = {name: members[name] for name in sorted(members.keys() - self._hear(members))}
-            self._known = {member.node: member for member in members.values()}
-            self.ready = len(self._stay(list(members)))
-            return self._compare(members, nobody=not everybody)
+            members, compared = self._look()
+            return compared
 
-        self._wait(look)
+        self._wait(take)
         return members
+
+    def here(self, *, enough: bool) -> dict[str, Member]:
+        """Return the same without waiting; nobody if it has to be ``enough`` and is not."""
+        members, compared = self._look()
+        return {} if enough and compared.ready < compared.wanted else members
+
+    def _look(self) -> tuple[dict[str, Member], _Look]:
+        everybody = self._members()
+        members = self._admit(everybody)
+        members = {name: members[name] for name in sorted(members.keys() - self._hear(members))}
+        self._known = {member.node: member for member in members.values()}
+        self.ready = len(self._stay(list(members)))
+        return members, self._compare(members, nobody=not everybody)
 
     def listen(self) -> None:
         """Wait a little, and record who of those connected asks to be forgotten meanwhile; nobody is waited for."""
