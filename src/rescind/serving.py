@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -321,7 +321,7 @@ def serve(
                         # Nobody was asked if somebody asked to be forgotten before. Whoever was asked is asked again
                         # in the next run, and not because somebody else came.
                         if history.timeline.branches and history.newest != shown and _is_head(history):
-                            tried |= wanting
+                            tried |= _as_they_are(history, {name for name, _, _ in wanting})
             elif solved is None or solved != history.newest:
                 heeding.solve() if solve else heeding.train(until)
                 solved = history.newest if history.newest in history.timeline.solved else None
@@ -486,8 +486,13 @@ def _find_wanting(federation: Revocable) -> set[_Wanting]:
     if not kept and solved and not _has_room(federation, present):
         return set()
     known = history.participants.took_part(history.newest) if solved else []
+    return _as_they_are(history, {*set(present).difference(known), *asked})
+
+
+def _as_they_are(history: History, names: Iterable[str]) -> set[_Wanting]:
+    """Return clients with their pseudonyms, 0 of who has none yet, and how often each was to send its sums again."""
     pseudonyms, renewals = history.participants.all(), history.sums.find_renewals()
-    clients = ((name, pseudonyms.get(name, 0)) for name in {*set(present).difference(known), *asked})
+    clients = ((name, pseudonyms.get(name, 0)) for name in names)
     return {(name, client, renewals.get(client, 0)) for name, client in clients}
 
 

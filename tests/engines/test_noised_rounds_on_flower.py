@@ -278,7 +278,7 @@ def test_a_head_is_not_solved_where_every_round_is_noised(history: History, how:
         ({}, {"server": replace(NOISED, clip=0.25)}, r"facts.public.clip 0.5, not 0.25"),
         ({}, {"server": replace(NOISED, noise_multiplier=2.0)}, "facts.public.sigma"),
         ({}, {"server": replace(NOISED, denominator=8.0)}, "facts.public.denominator"),
-        ({}, {"rate": 0.5}, "facts.sample 0.7, not 0.5"),
+        ({}, {"rate": 0.5}, "with a chance of 0.7, not each client in a round with a chance of 0.5"),
         ({}, {"server": SEEDED, "seed": SEED}, "facts.secret_noise"),
     ],
 )

@@ -417,6 +417,7 @@ class History:
             check_suppression(self.ledger)
             self._check_run(Run(facts, describe_model(start), capacity, goal))
             self._recover()
+            self.participants.read_again()
             if not self.timeline.branches:
                 model = self.models.put(start)
                 self.ledger.start_branch(0, model, write_body(Branch(0, model)), self.journal.now())

@@ -32,6 +32,10 @@ class Participants:
         self._remaining: dict[tuple[int, tuple[str, ...]], list[str]] = {}
         self._barred: dict[tuple[int, tuple[tuple[str, str], ...]], frozenset[str]] = {}
 
+    def read_again(self) -> None:
+        """Find anew who may take part: what a crash left undone may have been finished since, without an entry."""
+        self._remaining, self._barred = {}, {}
+
     def find(self, names: Sequence[str]) -> frozenset[int]:
         """Return the pseudonyms of clients.
 

@@ -165,11 +165,12 @@ def find_solved_for(ledger: Ledger, timeline: Timeline) -> frozenset[int]:
     return frozenset(client for round_ in rounds for client in round_.clients.tolist()) - timeline.forgotten
 
 
-def find_outsiders(history: History) -> tuple[Outsider, ...]:
+def find_outsiders(history: History, solved_for: frozenset[int] | None = None) -> tuple[Outsider, ...]:
     """Return who may take part and is left out of the newest model: was away, failed, or came back since.
 
     Args:
         history: the history.
+        solved_for: for whom that model is, if it is known already.
 
     Returns:
         the clients that took part or answered before, in the order in which people look for them.
@@ -179,7 +180,11 @@ def find_outsiders(history: History) -> tuple[Outsider, ...]:
         timeline = history.timeline
         if not timeline.branches:
             return ()
-        outside = sorted_group({*ledger.identities().values()} - timeline.leaving - find_solved_for(ledger, timeline))
+        inside = find_solved_for(ledger, timeline) if solved_for is None else solved_for
+        # To read a million names takes seconds.
+        if not _count(ledger, timeline, inside):
+            return ()
+        outside = sorted_group({*ledger.identities().values()} - timeline.leaving - inside)
         last = _find_last(ledger, outside)
         wanted = {*last.values()}
         times = {entry.model_id: entry.time for entry in ledger.entries(ROUND) if entry.model_id in wanted}
@@ -193,10 +198,11 @@ def find_outsiders(history: History) -> tuple[Outsider, ...]:
 
 def count_outsiders(ledger: Ledger, timeline: Timeline) -> int:
     """Count those who may take part and are left out of the newest model, without reading millions of names."""
-    if not timeline.branches:
-        return 0
-    inside = find_solved_for(ledger, timeline) - timeline.leaving
-    return ledger.count_names() - len(ledger.names(sorted_group(timeline.leaving))) - len(inside)
+    return _count(ledger, timeline, find_solved_for(ledger, timeline)) if timeline.branches else 0
+
+
+def _count(ledger: Ledger, timeline: Timeline, inside: frozenset[int]) -> int:
+    return ledger.count_names() - len(ledger.names(sorted_group(timeline.leaving))) - len(inside - timeline.leaving)
 
 
 def _find_last(ledger: Ledger, clients: Clients) -> dict[int, ModelId]:

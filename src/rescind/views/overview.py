@@ -93,6 +93,9 @@ def _overview(history: History, most: int | None) -> Overview:
     # Whoever was forgotten is still named in an erased stretch, and is not who is asked about.
     remaining = ~find_members(known.clients, sorted_group(timeline.forgotten))
     everybody, rounds = known.clients[remaining], known.rounds[remaining]
+    solved_for = (
+        find_solved_for(history.ledger, timeline) if newest in timeline.solved else frozenset(everybody.tolist())
+    )
     values = bounds.tracker.sensitivities(everybody)
     order = np.argsort(-values, kind="stable")[:most]
     chosen = np.sort(everybody[order]).tolist()
@@ -105,8 +108,8 @@ def _overview(history: History, most: int | None) -> Overview:
     return Overview(
         newest=newest,
         rounds=bounds.erased + sum(model_id.round > 0 for model_id in bounds.index),
-        clients=len(find_solved_for(history.ledger, timeline)),
-        outsiders=find_outsiders(history),
+        clients=len(solved_for),
+        outsiders=find_outsiders(history, solved_for),
         influences=tuple(
             Influence(names[client], client, value, count)
             for client, value, count in zip(
