@@ -21,7 +21,6 @@ from typing import Any, cast
 import numpy as np
 import scipy
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
 
 import rescind.flower
@@ -34,6 +33,7 @@ from rescind.engines.heads import clip_rows, sum_ridge
 from rescind.engines.seeds import choose_batches
 from rescind.flower import Limits
 from rescind.flower.wire import SUMS, Instructions, seal, tell_password
+from rescind.testing.grid import pose_as_task
 
 ROWS, FEATURES, MESSAGES = 303, 13, 1_000
 NONE = Limits(rows=1, batch=1, steps=10**9, learning_rate=1e30, length=1e30, messages=10**9)
@@ -58,7 +58,7 @@ class Hospital:
     context: Context = field(default_factory=lambda: Context(1, 7, {}, RecordDict(), {}))
 
     def __post_init__(self) -> None:
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+        pose_as_task()
         rng = np.random.default_rng(0)
         self.features = rng.normal(size=(self.rows, FEATURES))
         self.labels = (rng.random(self.rows) < 0.4).astype(np.int64)

@@ -17,7 +17,6 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideFixedClipping,
     FedAdam,
@@ -48,6 +47,7 @@ from rescind.errors import RunMismatchError
 from rescind.flower import Options, Recorded
 from rescind.flower.server.run import ModelFile
 from rescind.flower.server.servers import raise_distances
+from rescind.flower.versions import NodeInfo
 from rescind.forgetting import Revocable
 from rescind.history.participants import name_key
 from rescind.history.requests import Requests

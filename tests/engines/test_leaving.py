@@ -8,7 +8,7 @@ import shutil
 import stat
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp.strategy import FedAvg
 
 import rescind.flower
@@ -357,12 +356,12 @@ def test_who_asks_while_its_first_round_is_written_is_heard(tmp_path: Path, monk
             own._contexts[asking].node_config["rescind-leave"] = signed
         return replies
 
-    def show_nodes(own: InProcessGrid) -> list[NodeInfo]:
+    def show_nodes(own: InProcessGrid) -> list[Any]:
         wishes = own._contexts[asking].node_config.get("rescind-leave", False)
-        nodes = list(shown(own))
-        for info in nodes:
-            info.last_activated_at = "later" if wishes and info.node_id == asking else ""
-        return nodes
+        return [
+            replace(info, last_activated_at="later" if wishes and info.node_id == asking else "")
+            for info in shown(own)
+        ]
 
     shown = InProcessGrid.get_nodes
     delay_writing(monkeypatch, lambda: threading.Event().wait(0.3))

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 
 import rescind.flower
 from benchmarks.coordinator import NONE, Hospital, compute, nearest, small_batches, thresholds
@@ -22,6 +21,7 @@ from rescind.core.sums import Wanted
 from rescind.engines.complaints import Complaint, recognise
 from rescind.flower import Limits
 from rescind.flower.wire import COUNTED, Instructions, seal, tell_password
+from rescind.testing.grid import pose_as_task
 
 ROWS, FEATURES = 40, 3
 LOSS = LogisticL2(l2=0.01, row_norm=1.0)
@@ -33,7 +33,7 @@ def context(run: int = 1, **config: Any) -> Context:
 
 
 def ask(on: Context, told: Instructions = FIRST, model: float = 0.0, rows: int = ROWS, **options: Any) -> Message:
-    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+    pose_as_task()
     rng = np.random.default_rng(0)
     classes = 2 if told.ridge else 1
     arrays = ArrayRecord({"weight": Array(np.full((classes, FEATURES), model)), "bias": Array(np.zeros(classes))})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp.strategy import FedAvg
 
 import rescind.flower
@@ -104,14 +104,17 @@ class Coming(InProcessGrid):
         super().__init__(app(), nodes, authenticated=False)
         self.late, self.registered, self.looks = late or set(), registered, 0
 
-    def get_nodes(self) -> list[NodeInfo]:
+    def get_nodes(self) -> list[Any]:
         self.looks += 1
         self.gone = self.late if self.looks <= 3 else set()
-        found, names = list(super().get_nodes()), {node: name for name, node in self.ids.items()}
-        for node in found:
-            if (name := names[node.node_id]) in self.registered(self.sent.count(("clinic-0", "train"))):
-                node.name, node.public_key = name, self.key(name)
-        return found
+        names = {node: name for name, node in self.ids.items()}
+        registered = self.registered(self.sent.count(("clinic-0", "train")))
+        return [
+            replace(node, name=name, public_key=self.key(name))
+            if (name := names[node.node_id]) in registered
+            else node
+            for node in super().get_nodes()
+        ]
 
 
 @pytest.fixture
@@ -407,11 +410,11 @@ def test_lateness_changes_nothing_for_the_others() -> None:
 @pytest.mark.usefixtures("no_wait")
 def test_who_is_started_anew_in_every_round_and_answers_queries_late_is_asked_less_often(history: History) -> None:
     class Restarting(Late):
-        def get_nodes(self) -> list[NodeInfo]:
-            nodes = list(super().get_nodes())
-            for node in nodes:
-                node.last_activated_at = str(len(self.sent)) if node.node_id == self.ids[HANGS] else ""
-            return nodes
+        def get_nodes(self) -> list[Any]:
+            return [
+                replace(node, last_activated_at=str(len(self.sent)) if node.node_id == self.ids[HANGS] else "")
+                for node in super().get_nodes()
+            ]
 
     on = Restarting(0.97 * LIMIT, list(CLINICS), MessageType.QUERY)
     train(history, on, 20, timeout=LIMIT)
@@ -509,10 +512,10 @@ def test_a_name_that_cannot_be_shown_takes_no_part(
 
 def test_an_odd_name_at_the_superlink_becomes_a_label_that_can_be_shown(history: History) -> None:
     class Odd(InProcessGrid):
-        def get_nodes(self) -> list[NodeInfo]:
-            found = list(super().get_nodes())
-            found[0].name, found[1].name, found[2].name = "\x1b[2J\u202e", "x" * 5000, " "
-            return found
+        def get_nodes(self) -> list[Any]:
+            odd = ["\x1b[2J\u202e", "x" * 5000, " "]
+            shown = super().get_nodes()
+            return [*(replace(node, name=name) for node, name in zip(shown, odd, strict=False)), *shown[3:]]
 
     on = Odd(app(), {name: {"client-id": name} for name in CLINICS})
     train(history, on, 1)

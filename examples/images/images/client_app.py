@@ -19,7 +19,7 @@ app = ClientApp()
 @app.query()
 def query(msg: Message, context: Context) -> Message:
     """Say who this is, where the server has no registered keys to tell by."""
-    return rescind.flower.identify(msg, context)
+    return rescind.flower.identify_partition(msg, context)
 
 
 @app.train()

@@ -63,7 +63,10 @@ class Complaint(StrEnum):
     NO_ROWS = "removed names rows from {} to {}; there are 0 to {}"
     WHOLE_NUMBERS = "removed is a mask of whole numbers, or names rows 0 and 1 again and again: give booleans"
     RECEIPTS = "{} is no file of rows that were left out: give another name, or take it away"
-    NO_NAME = 'the SuperNode\'s --node-config has no client-id: add one, such as client-id="hospital-3"'
+    NO_NAME = (
+        'the SuperNode\'s --node-config has no client-id: add one, such as client-id="hospital-3". Where client i '
+        "always has part i of the data, as in a simulation, identify_partition takes the place of identify"
+    )
     WISH = (
         "the node-config says {}={}, and that is no signed request ({}): make one with rescind leave, and give its "
         'file, as in rescind-leave="/var/lib/hospital-3/leave.json", or leave it out'

@@ -7,7 +7,7 @@ starts a client's process for every message: what is the server's, and the helpe
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rescind.flower.client import identify, is_question, keep_own, report_distance, train_head
+from rescind.flower.client import identify, identify_partition, is_question, keep_own, report_distance, train_head
 from rescind.flower.limits import Limits
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ __all__ = [
     "digest_body",
     "extract_features",
     "identify",
+    "identify_partition",
     "is_question",
     "keep_own",
     "nightly",

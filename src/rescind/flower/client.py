@@ -171,10 +171,11 @@ def is_question(msg: Message) -> bool:
 def identify(msg: Message, context: Context) -> Message:
     """Tell the server who this client is, and whether it asks to be forgotten, in ``@app.query()``.
 
-    Who it is: the ``client-id`` of its node-config, or its partition in a simulation. Where keys are registered they
-    tell that, else it is this client's word. A SuperNode asks to be forgotten by the file that ``rescind leave`` made
-    with its key: ``rescind-leave`` in its node-config names it. The receipt is written into the file that
-    ``rescind-receipt`` names. The answer also has a password, without which this client obeys nothing in this run.
+    Who it is: the ``client-id`` of its node-config, or the ``client-name`` that FLARE gives a site. Where keys are
+    registered they tell that, else it is this client's word. A SuperNode asks to be forgotten by the file that
+    ``rescind leave`` made with its key: ``rescind-leave`` in its node-config names it. The receipt is written into
+    the file that ``rescind-receipt`` names. The answer also has a password, without which this client obeys nothing
+    in this run.
 
     Args:
         msg: the server's message.
@@ -184,15 +185,44 @@ def identify(msg: Message, context: Context) -> Message:
         the reply.
 
     Raises:
-        ValueError: no keys are registered, and the node-config has neither a ``client-id`` nor a partition; or the
-            node-config asks to be forgotten by something else than a signed request.
+        ValueError: no keys are registered, and the node-config has no name; or it asks to be forgotten by something
+            else than a signed request.
     """
+    return _identify(msg, context, _find_name(context))
+
+
+def identify_partition(msg: Message, context: Context) -> Message:
+    """Tell the same as ``identify``; without a name in the node-config, the client is called by its partition.
+
+    For an app whose client i has part i of the data, always and however many there are, as in a simulation. Where
+    partitions are given out anew when somebody joins or leaves, as FLARE does, one client would be taken for another.
+
+    Args:
+        msg: the server's message.
+        context: the ClientApp's context.
+
+    Returns:
+        the reply.
+
+    Raises:
+        ValueError: no keys are registered, and the node-config has neither a name nor a partition; or it asks to be
+            forgotten by something else than a signed request.
+    """
+    partition = context.node_config.get("partition-id")
+    return _identify(msg, context, _find_name(context) or ("" if partition is None else f"client-{partition}"))
+
+
+def _find_name(context: Context) -> str:
+    """Return what a node-config calls its client; empty if it does not."""
+    config = context.node_config
+    return str(config.get("client-id", config.get("client-name", "")))
+
+
+def _identify(msg: Message, context: Context, name: str) -> Message:
     config, told = context.node_config, ConfigRecord()
     asked = next(iter(msg.content.config_records.values()), ConfigRecord())
-    if "client-id" in config:
-        told["client-id"] = str(config["client-id"])
-    elif "partition-id" in config:
-        told["client-id"] = f"client-{config['partition-id']}"
+    if name:
+        told["client-id"] = name
     elif KEYED not in asked:
         raise Complaint.NO_NAME.error()
     if (wish := _read_wish(config)) is not None:

@@ -6,15 +6,15 @@ Beside a real federation, never instead of one: there are no processes, no netwo
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
+
+from rescind.flower.versions import NodeInfo
 
 _SERVER = 1
 
@@ -38,18 +38,18 @@ class InProcessGrid(Grid):
         self.failing: set[str] = set()
         self.gone: set[str] = set()
         self.sent: list[tuple[str, str]] = []
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, _SERVER
+        pose_as_task()
 
     @staticmethod
     def key(name: str) -> bytes:
         """Return the public key that a node shows; it only looks like one."""
         return f"-----BEGIN PUBLIC KEY-----\n{name}\n-----END PUBLIC KEY-----\n".encode()
 
-    def set_run(self, run: Run) -> None:
+    def set_run(self, run: Any) -> None:
         """Do nothing: there is one run only."""
 
     @property
-    def run(self) -> Run:
+    def run(self) -> Any:
         """There is none."""
         raise NotImplementedError("a Grid in one process has no run")
 
@@ -63,12 +63,12 @@ class InProcessGrid(Grid):
         """Return the nodes that are not gone."""
         return [node for name, node in self.ids.items() if name not in self.gone]
 
-    def get_nodes(self) -> Iterable[NodeInfo]:
+    def get_nodes(self) -> list[Any]:
         """Return the nodes that are not gone, with keys if they are authenticated."""
         shown = [(name, node) for name, node in self.ids.items() if name not in self.gone]
         if not self._authenticated:
-            return [NodeInfo(node_id=node) for _, node in shown]
-        return [NodeInfo(node_id=node, name=name, public_key=self.key(name)) for name, node in shown]
+            return [NodeInfo(node) for _, node in shown]
+        return [NodeInfo(node, name, self.key(name)) for name, node in shown]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Refuse: replies come at once."""
@@ -96,3 +96,13 @@ class InProcessGrid(Grid):
                 reply = Message(Error(code=2, reason=f"{type(error).__name__}: {error}"), reply_to=received)
             replies.append(copy.deepcopy(reply))
         return replies
+
+
+def pose_as_task() -> None:
+    """Let this process make messages as a ServerApp does: from 1.38 on Flower makes none outside of a task.
+
+    Flower tells its own processes which task they are; where there are none, its class is found where it is used.
+    """
+    identity: Any = getattr(inspect.getmodule(Message), "TaskIdentity", None)
+    if identity is not None:
+        identity.task_id, identity.run_id, identity.node_id = 1, 1, _SERVER

@@ -9,10 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from flwr.app import Error, Message
-from flwr.common.constant import ErrorCode
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
 
 from rescind.engines.complaints import recognise
 
@@ -25,10 +22,11 @@ _MOST_SILENCES = 6
 # An error's text is looked at so far; no message of ours is longer.
 _MOST_TEXT = 20_000
 _TYPE = re.compile(r"(?:<class ')?(\w+)(?:'>)?:")
+# Flower's numbers of errors, as far as they say more than an error's text.
 _BY_CODE = {
-    ErrorCode.LOAD_CLIENT_APP_EXCEPTION: "its ClientApp could not be loaded",
-    ErrorCode.INVALID_FAB: "it could not use the app",
-    ErrorCode.CLIENT_APP_CRASHED: "the process of its ClientApp ended",
+    1: "its ClientApp could not be loaded",
+    7: "it could not use the app",
+    8: "the process of its ClientApp ended",
 }
 # Flower's own words for a ClientApp without a function for what it is asked.
 _UNREGISTERED = {
@@ -75,7 +73,7 @@ class FilteredGrid(Grid):
         self._grid, self._allowed = grid, tuple(allowed)
 
     @property
-    def run(self) -> Run:
+    def run(self) -> Any:
         """The other Grid's run."""
         return self._grid.run
 
@@ -83,7 +81,7 @@ class FilteredGrid(Grid):
         """Return the allowed nodes."""
         return list(self._allowed)
 
-    def get_nodes(self) -> Iterable[NodeInfo]:
+    def get_nodes(self) -> list[Any]:
         """Return the allowed nodes that are connected."""
         return [node for node in self._grid.get_nodes() if node.node_id in self._allowed]
 

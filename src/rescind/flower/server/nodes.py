@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from rescind.certificates.leaving import SignedRequest
 from rescind.core.facts import PrivacyScope
 from rescind.flower.server.grid import Backoff, Notify, describe, exchange
 from rescind.flower.server.wishes import answer_wish, asks_to_leave, read_wish
+from rescind.flower.versions import NodeInfo, list_nodes
 from rescind.flower.wire import EXECUTED, KEYED, PASSWORD, REFUSED, seal
 from rescind.history.history import History
 from rescind.history.journal import parse_time
@@ -91,7 +91,7 @@ class Nodes:
         self._passwords: dict[int, str] = {}
         # Who answered and did not say who it is, and how it failed.
         self._nameless: dict[int, str] = {}
-        # When those were seen first who are asked who they are.
+        # When each node was seen first.
         self._seen: dict[int, float] = {}
         # Who is connected, by node, and who it is.
         self._known: dict[int, Member] = {}
@@ -101,8 +101,8 @@ class Nodes:
         self._warned: set[str | tuple[str, int]] = set()
         self.ready = 0
         if authenticated is None:
-            self._wait(lambda: _Look(len(list(grid.get_nodes())), least))
-            authenticated = any(map(is_registered, grid.get_nodes()))
+            self._wait(lambda: _Look(len(list_nodes(grid)), least))
+            authenticated = any(node.registered for node in list_nodes(grid))
         self.authenticated = self._closed = authenticated
 
     def begin_turn(self) -> None:
@@ -223,7 +223,7 @@ class Nodes:
     def _wait(self, take: Callable[[], _Look]) -> None:
         begun, announced = time.monotonic(), None
         while (look := take()).ready < look.wanted:
-            nodes = {node.node_id for node in self.grid.get_nodes()}
+            nodes = {node.node_id for node in list_nodes(self.grid)}
             nameless = [f"node {node} ({kind})" for node, kind in self._nameless.items() if node in nodes]
             # Enough are there, and all of them answer without a name: hardly anybody will come who has one.
             in_vain = len(nameless) == len(nodes) >= look.wanted
@@ -255,9 +255,10 @@ class Nodes:
 
     def _members(self) -> dict[str, Member]:
         # The newest node last: where one that came back is still counted under its old node, the newer one is it.
-        nodes = sorted(self.grid.get_nodes(), key=lambda info: info.last_activated_at)
+        now, nodes = time.monotonic(), list_nodes(self.grid)
+        nodes.sort(key=lambda info: (info.last_activated_at, self._seen.setdefault(info.node_id, now)))
         members: dict[str, Member] = {}
-        registered = [node for node in nodes if is_registered(node)]
+        registered = [node for node in nodes if node.registered]
         if registered and not self._closed:
             self._closed = True
             self._say("keys are registered by now: whoever has none stays outside; names stay what clients tell")
@@ -266,7 +267,7 @@ class Nodes:
         else:
             names = self._asked(registered if self._closed else nodes)
         if self._closed:
-            strangers = [node.node_id for node in nodes if not is_registered(node)]
+            strangers = [node.node_id for node in nodes if not node.registered]
             self._say_of(strangers, "cannot take part without a registered key (flwr supernode register)")
         for node in nodes:
             name = names.get(node.node_id)
@@ -283,8 +284,6 @@ class Nodes:
 
     def _asked(self, nodes: Sequence[NodeInfo]) -> dict[int, str]:
         """Ask those of some clients that have not said it yet who they are; return the names of all who have."""
-        for info in nodes:
-            self._seen.setdefault(info.node_id, time.monotonic())
         unknown = self._backoff.asked(node.node_id for node in nodes if node.node_id not in self._told)
         wait = min(_ANSWER, self._timeout)
         replies, late = self._query({node: {} for node in unknown}, wait)
@@ -393,12 +392,3 @@ class Nodes:
         if (once or message) not in self._warned:
             self._warned.add(once or message)
             _LOG.log(level, "rescind: %s", message)
-
-
-def is_registered(node: NodeInfo) -> bool:
-    """Return whether the operator registered the key that a node shows: only then a node has a name.
-
-    That it holds the key is checked by Flower in any case, but without registration it makes up a new one at
-    every start.
-    """
-    return node.HasField("name") and bool(node.name) and bool(node.public_key)
