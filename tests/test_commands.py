@@ -246,14 +246,15 @@ def test_the_lines_that_init_shows_are_python_and_are_shown_until_something_is_r
     assert "rescind.flower" not in said("init", folder).output
 
 
-NAMES = {"operator": "City Hospitals", "federation": "heart", "model": "risk head"}
+NAMES = {"operator": "City Hospitals", "federation": "heart", "model": "risk head", "protocol": "ethics vote 2026/14"}
 
 
 def test_init_records_names_which_can_be_changed_later(tmp_path: Path) -> None:
     made = said("init", tmp_path / "new", "--operator", NAMES["operator"], "--federation", NAMES["federation"])
     assert made.exit_code == 0, made.output
     assert "Its operator is called City Hospitals." in made.output
-    assert shown("init", tmp_path / "new", "--model", NAMES["model"])["names"] == NAMES
+    named = ["--model", NAMES["model"], "--protocol", NAMES["protocol"]]
+    assert shown("init", tmp_path / "new", *named)["names"] == NAMES
     with History(tmp_path / "new") as history:
         entries = len(history.integrity.entry_times())
         assert shown("init", tmp_path / "new", "--model", NAMES["model"])["names"] == NAMES
@@ -261,6 +262,12 @@ def test_init_records_names_which_can_be_changed_later(tmp_path: Path) -> None:
         history.name_run(model="another head")
         assert history.timeline.names.model == "another head"
         assert history.timeline.names.operator == "City Hospitals"
+
+
+def test_status_says_what_the_run_is_called(folder: Path) -> None:
+    said("init", folder, "--federation", "heart", "--protocol", "ethics vote 2026/14")
+    assert said("status", folder).output.startswith("federation heart; protocol ethics vote 2026/14\n")
+    assert shown("status", folder)["names"]["protocol"] == "ethics vote 2026/14"
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "\u202eheart", "\x1b[2J", " heart", "x" * 257, "\u3164"])

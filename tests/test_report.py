@@ -204,7 +204,7 @@ def test_a_broken_history_is_named_first() -> None:
 # What an officer asks
 
 
-NAMES = {"operator": "City Hospitals", "federation": "heart", "model": "risk head"}
+NAMES = {"operator": "City Hospitals", "federation": "heart", "model": "risk head", "protocol": "ethics vote 2026/14"}
 VERDICTS = {
     "exact": "forgotten: the model was made without the data of whoever left",
     "strict": "forgotten weakly: what the model can still tell has a high limit",

@@ -66,7 +66,7 @@ def served(history: History, method: Method, *names: str, secret: bool = True) -
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[History, int]]:
     with History(tmp_path_factory.mktemp("certified") / "history") as made:
-        made.name_run(operator="City Hospitals", model="risk head")
+        made.name_run(operator="City Hospitals", model="risk head", protocol="ethics vote 2026/14")
         yield made, served(made, Sifu())
 
 
@@ -108,14 +108,16 @@ def test_a_certificate_says_what_people_call_the_run_and_the_history_knows_bette
 ) -> None:
     made, _ = history
     verified = checked(content, keys, history=made)
-    assert verified.statement.predicate.names == Names(operator="City Hospitals", federation=None, model="risk head")
-    assert "  operator City Hospitals; model risk head" in list(explain(verified))
+    assert verified.statement.predicate.names == Names(
+        operator="City Hospitals", federation=None, model="risk head", protocol="ethics vote 2026/14"
+    )
+    assert "  operator City Hospitals; model risk head; protocol ethics vote 2026/14" in list(explain(verified))
 
     def rename(document: dict[str, Any]) -> None:
         document["predicate"]["names"]["operator"] = "Another Hospital"
 
     lie = forged(content, keys, rename)
-    assert any("what operator, federation and model are called" in line for line in checked(lie, keys).unchecked)
+    assert any("what the run is called" in line for line in checked(lie, keys).unchecked)
     with pytest.raises(HistoryMismatchError, match="names"):
         checked(lie, keys, history=made)
 

@@ -178,7 +178,7 @@ def test_without_the_history_the_mode_and_the_dates_are_the_signers_word(
 ) -> None:
     history, found = instance
     line = (
-        "what operator, federation and model are called, which request and model of which history it is about, "
+        "what the run is called, which request and model of which history it is about, "
         "which mode it is and why, whose removal is hidden, who was forgotten, what commits to their rows, the "
         "epsilon, delta and releases that were asked for, who asked, whether and with which key somebody approved "
         "the plan, and when it was asked, first due, due and completed"

@@ -274,11 +274,15 @@ class Approval(Part):
 
 
 class Names(Part):
-    """What people call the operator, the federation and its model; None where nothing was said."""
+    """What people call the operator, the federation, its model and the protocol by which its cohort was approved.
+
+    None where nothing was said.
+    """
 
     operator: Name | None
     federation: Name | None
     model: Name | None
+    protocol: Name | None = None
 
 
 class Predicate(Part):

@@ -175,7 +175,7 @@ def verify(
             "the stated facts: who took part, how participants were drawn and weighed, what they trained, how a head "
             "was solved, on whose word each of these is known: give the history",
             "the plan and the noise level, what was erased and what is still there: give the history",
-            "what operator, federation and model are called, which request and model of which history it is about, "
+            "what the run is called, which request and model of which history it is about, "
             "which mode it is and why, whose removal is hidden, who was forgotten, what commits to their rows, the "
             "epsilon, delta and releases that were asked for, who asked, whether and with which key somebody "
             "approved the plan, and when it was asked, first due, due and completed: give the history",
@@ -221,7 +221,7 @@ def explain(verified: VerifiedCertificate) -> Iterator[str]:
     asked, due, completed = (text[:10] for text in (predicate.asked, predicate.deadline, predicate.erasure.completed))
     own = "" if predicate.asked_by == Asker.OPERATOR.value else f" by {predicate.asked_by}"
     yield from _wrapped("  ", f"request {predicate.request}: asked {asked}{own}, due {due}, completed {completed}")
-    if names := describe_names(predicate.names):
+    if names := describe_names(dict(predicate.names)):
         yield from _wrapped("  ", names)
     report = predicate.mode == Mode.HEURISTIC.value
     asking = "asked to be " if report else ""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, Context
 from typing import Any
 
-from rescind.certificates.predicate import Assumption, Names, Predicate, RecordedFacts, Training
+from rescind.certificates.predicate import Assumption, Predicate, RecordedFacts, Training
 from rescind.core.facts import Mode, PrivacyScope, Sampling, Source
 
 NOISE_SOURCE = "the operating system's generator, through ChaCha20; drawn once, kept nowhere"
@@ -114,9 +114,9 @@ def write_predicate(**stated: Any) -> Predicate:
     return Predicate(**stated, **write_texts(Predicate.model_construct(**stated)))
 
 
-def describe_names(names: Names) -> str:
-    """Say what people call operator, federation and model; empty where nothing was said."""
-    return "; ".join(f"{role} {name}" for role, name in names if name is not None)
+def describe_names(names: Mapping[str, str | None]) -> str:
+    """Say what people call operator, federation, model and protocol; empty where nothing was said."""
+    return "; ".join(f"{role} {name}" for role, name in names.items() if name is not None)
 
 
 def format_share(share: float) -> str:

@@ -37,12 +37,14 @@ def init(
     operator: Annotated[str | None, typer.Option(help="Who runs the federation.")] = None,
     federation: Annotated[str | None, typer.Option(help="What the federation is called.")] = None,
     model: Annotated[str | None, typer.Option(help="What its model is called.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="The protocol by which its cohort was approved.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a new history, readable by you alone, and show a Flower app's lines until something is recorded.
 
     The names are for people: certificates and reports say them. Of a history that exists they can be given later.
     Example: rescind init hospital-history --operator "City Hospitals" --federation heart --model "risk head"
+    Example: rescind init hospital-history --protocol "ethics vote 2026/14"
     """
     from rescind.history.locations import expand_home
 
@@ -52,7 +54,7 @@ def init(
         with open_history(history, create=True) as opened:
             # A bucket that is not there is better known now than in the first round.
             opened.models.stored_bytes()
-            opened.name_run(operator=operator, federation=federation, model=model)
+            opened.name_run(operator=operator, federation=federation, model=model, protocol=protocol)
             identifier, secret, names = opened.identifier, opened.secret_file, asdict(opened.timeline.names)
             begun = bool(opened.timeline.branches)
     words = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import groupby
@@ -80,6 +81,7 @@ def status(
         _check(history, now, as_json)
         return
     with open_existing(history) as opened, show_progress("reading"):
+        from rescind.certificates.wording import describe_names
         from rescind.views.overview import open_requests, overview, read_gauges
 
         if format_:
@@ -102,8 +104,9 @@ def status(
             }
             for request in open_requests(opened, view, now)
         ]
-        doubts = opened.facts.doubts
+        doubts, names = opened.facts.doubts, asdict(opened.timeline.names)
     result = {
+        "names": names,
         "newest": view.newest.name,
         "rounds": view.rounds,
         "clients": view.clients,
@@ -134,7 +137,7 @@ def status(
     }
     # Where they stand in the way they are told with what else does.
     beside = [doubt for doubt in doubts if doubt not in view.claimable.raised_by]
-    show(result, [*_words(view, rows), *beside], as_json)
+    show(result, [*filter(None, [describe_names(names)]), *_words(view, rows), *beside], as_json)
 
 
 def clients(

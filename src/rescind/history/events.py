@@ -37,11 +37,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunNamed:
-    """What people call the operator, the federation and its model; None where nothing was said."""
+    """What people call the operator, the federation, its model and the protocol by which its cohort was approved.
+
+    None where nothing was said.
+    """
 
     operator: str | None = None
     federation: str | None = None
     model: str | None = None
+    protocol: str | None = None
 
     def __post_init__(self) -> None:
         for role in fields(self):

@@ -443,7 +443,12 @@ class History:
                     recorder.retire()
 
     def name_run(
-        self, *, operator: str | None = None, federation: str | None = None, model: str | None = None
+        self,
+        *,
+        operator: str | None = None,
+        federation: str | None = None,
+        model: str | None = None,
+        protocol: str | None = None,
     ) -> None:
         """Record what people call this run; certificates and reports from then on say it.
 
@@ -451,12 +456,13 @@ class History:
             operator: who runs the federation; None leaves what was said before, here and below.
             federation: the federation.
             model: the model that it trains.
+            protocol: the protocol, or the vote of a committee, by which its cohort was approved.
 
         Raises:
             ValueError: a name has not 1 to 256 characters, or some that nobody sees.
             MissingSecretError: the secret file is not at hand.
         """
-        new = {"operator": operator, "federation": federation, "model": model}
+        new = {"operator": operator, "federation": federation, "model": model, "protocol": protocol}
         before = self.timeline.names
         names = replace(before, **{role: name for role, name in new.items() if name is not None})
         if names != before:

@@ -12,7 +12,6 @@ import numpy as np
 
 from rescind import __version__
 from rescind.certificates.issue import attack_power_of
-from rescind.certificates.predicate import Names
 from rescind.certificates.verification import VerifiedCertificate, describe_noise
 from rescind.certificates.wording import describe_names
 from rescind.core.calibration import sensitivity_threshold
@@ -116,7 +115,7 @@ def render_report(
 
 
 def _opening(history: History, now: datetime, private: bool) -> Iterator[str]:
-    names = describe_names(Names(**asdict(history.timeline.names)))
+    names = describe_names(asdict(history.timeline.names))
     called = f"{names[0].upper()}{names[1:]}. " if names else ""
     made = f"Run {history.identifier}, {now.astimezone(UTC):%Y-%m-%d %H:%M} UTC, rescind {__version__}."
     reader = (
