@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
 from select import select
@@ -30,6 +31,9 @@ from cryptography.x509.oid import NameOID
 from benchmarks._documented import configure_nginx, read_command
 
 _HOST = "127.0.0.1"
+# From 1.39 on a SuperLink has one port for everybody; before, one each for the operator, for nodes and for apps.
+_VERSION = tuple(map(int, version("flwr").split(".")[:2]))
+_ONE_PORT = _VERSION >= (1, 39)
 _PROGRAMS = Path(sys.executable).parent
 _MARK = "RESCIND_FEDERATION_MEMBER"
 _SECONDS_TO_START = 120.0
@@ -75,7 +79,8 @@ class Deployment:
         self._secure = secure and not simulated
         self._guarded = guarded
         self._port = free_port()
-        self._open_port = free_port() if guarded else self._port
+        self._open_port = free_port() if guarded or not _ONE_PORT else self._port
+        self._app_port = free_port()
         self._registered: dict[str, int] = {}
         self._environment = os.environ | {
             "PATH": os.pathsep.join([str(self._folder), str(_PROGRAMS), os.environ.get("PATH", os.defpath)]),
@@ -245,7 +250,12 @@ class Deployment:
 
     def start_superlink(self) -> None:
         """Start a SuperLink that does not run; nodes that were connected to the last one find it by themselves."""
-        words = ["--host", _HOST, "--port", str(self._port), "--database", str(self._folder / "state.db")]
+        words = ["--database", str(self._folder / "state.db")]
+        if _ONE_PORT:
+            words += ["--host", _HOST, "--port", str(self._port)]
+        else:
+            words += ["--control-api-address", self.hidden_address, "--fleet-api-address", self.address]
+            words += _listen("--serverappio-api-address", self._app_port)
         if self._secure:
             words += ["--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.pem", "--ssl-keyfile", "server.key"]
             words += ["--enable-supernode-auth"]
@@ -320,10 +330,12 @@ class Deployment:
         public.write_bytes(
             key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
         )
-        self._registered[name] = int(self._ask("supernode", "register", public, "fed", "--name", name)["node-id"])
+        # Before 1.38 a key is registered under no name.
+        named = ["--name", name] if _VERSION >= (1, 38) else []
+        self._registered[name] = int(self._ask("supernode", "register", public, "fed", *named)["node-id"])
 
     def _launch(self, name: str) -> None:
-        words = ["--superlink", self.address, "--host", _HOST, "--port", str(free_port())]
+        words = ["--superlink", self.address, *_listen("--clientappio-api-address", free_port())]
         if self._secure:
             words += ["--root-certificates", "ca.crt", "--auth-supernode-private-key", f"node-{name}"]
         else:
@@ -345,6 +357,8 @@ class Deployment:
             self._launch(name)
 
     def _is_healthy(self) -> bool:
+        if not _ONE_PORT:
+            return is_open(self._port) and is_open(self._open_port)
         connection = HTTPConnection(_HOST, self._port, timeout=2)
         if self._secure:
             trusted = ssl.create_default_context(cafile=self._folder / "ca.crt")
@@ -566,6 +580,11 @@ def _named(name: str) -> x509.Name:
 def _write_key(file: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
     file.touch(mode=0o600)
     file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+
+
+def _listen(option: str, port: int) -> list[str]:
+    """Return where a program of Flower listens for its apps, in the words of this version."""
+    return ["--host", _HOST, "--port", str(port)] if _VERSION >= (1, 36) else [option, f"{_HOST}:{port}"]
 
 
 def free_port() -> int:
