@@ -273,11 +273,13 @@ class Approval(Part):
     key: Digest | None
 
 
-class Names(Part):
+class Names(Grown):
     """What people call the operator, the federation, its model and the protocol by which its cohort was approved.
 
     None where nothing was said.
     """
+
+    _LATER: ClassVar[tuple[str, ...]] = ("protocol",)
 
     operator: Name | None
     federation: Name | None
