@@ -105,7 +105,7 @@ class Day:
         self.wait(lambda history: number in history.timeline.plans, f"a plan for request {number}")
         self.look(f"request {number} is planned and waits", "waits for approval since", "rescind_undecided_requests")
         self.pause()
-        command(words[0], self.history, number, "--by", "A. Officer", *words[1:])
+        command("request", words[0], self.history, number, "--by", "A. Officer", *words[1:])
 
     def look(self, logged: str, listed: str, gauge: str) -> None:
         """Look whether an operator sees that a request waits: in the log, in the list and in the metrics."""

@@ -414,13 +414,13 @@ def test_a_receipt_is_not_written_over_anything(folder: Path, tmp_path: Path) ->
 
 
 def test_a_forgotten_client_is_readmitted_with_a_reason(forgotten: Path) -> None:
-    words = ("readmit", forgotten, "clinic-1", "--reason")
-    assert said("readmit", forgotten, "clinic-1").exit_code == 2
+    words = ("request", "readmit", forgotten, "clinic-1", "--reason")
+    assert said("request", "readmit", forgotten, "clinic-1").exit_code == 2
     for name, reason, hint in (
         ("clinic-1", " ", "give a reason"),
         ("clinic-2", "why", "nobody called 'clinic-2' was forgotten"),
     ):
-        refused = said("readmit", forgotten, name, "--reason", reason)
+        refused = said("request", "readmit", forgotten, name, "--reason", reason)
         assert refused.exit_code == 1
         assert hint in refused.output
     assert "may take part again, as a new client" in said(*words, "a new contract\x1b[2J").output

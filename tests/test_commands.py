@@ -132,12 +132,17 @@ def test_after_a_plan_that_looked_at_data_nothing_strict_is_promised() -> None:
 
 
 def test_a_preview_shows_all_ways_and_says_when_retraining_is_best(folder: Path) -> None:
-    assert "no kept model can be noised so" in said("preview", folder, "clinic-1", "--epsilon", 0.01).output
-    assert "from the start is the best choice here" in said("preview", folder, "clinic-1", "--epsilon", 0.5).output
-    found = shown("preview", folder, "clinic-1", "Clinic of the North", "--epsilon", 15, "--delta", 0.1)
+    assert (
+        "no kept model can be noised so" in said("request", "preview", folder, "clinic-1", "--epsilon", 0.01).output
+    )
+    assert (
+        "from the start is the best choice here"
+        in said("request", "preview", folder, "clinic-1", "--epsilon", 0.5).output
+    )
+    found = shown("request", "preview", folder, "clinic-1", "Clinic of the North", "--epsilon", 15, "--delta", 0.1)
     assert found["candidates"][0]["model"] == "0.0"  # type: ignore[index]
     assert sum(each["chosen"] for each in found["candidates"]) == 1  # type: ignore[union-attr, misc]
-    words = said("preview", folder, "clinic-1", "--epsilon", 15, "--delta", 0.1).output
+    words = said("request", "preview", folder, "clinic-1", "--epsilon", 15, "--delta", 0.1).output
     assert "->" in words
     assert "is predicted to be as good again after about" in words
     with History(folder) as history:
@@ -145,7 +150,7 @@ def test_a_preview_shows_all_ways_and_says_when_retraining_is_best(folder: Path)
 
 
 def test_a_preview_for_rows_has_no_noise_and_counts_what_a_client_sends(folder: Path) -> None:
-    told = shown("preview", folder, "clinic-1", "--records", "--epsilon", 15, "--delta", 0.1)
+    told = shown("request", "preview", folder, "clinic-1", "--records", "--epsilon", 15, "--delta", 0.1)
     assert {(candidate["model"], candidate["mode"]) for candidate in told["candidates"]} == {("0.0", "exact")}
     assert all("no noise hides rows" in omitted["reason"] for omitted in told["left_out"])
     trained, solved = told["chosen"], told["solve"]
@@ -162,12 +167,12 @@ def test_a_preview_for_somebody_the_model_never_saw(folder: Path) -> None:
     with History(folder) as history:
         Revocable(history, engine(), capacity=4).forget(Scratch(), Rounds(1), together=True)  # type: ignore[arg-type]
         assert not history.participants.remaining(["clinic-1"])
-    result = said("preview", folder, "clinic-1")
+    result = said("request", "preview", folder, "clinic-1")
     assert (result.exit_code, "was forgotten, and its name erased" in result.output) == (1, True)
 
 
 def test_a_strict_preview_says_what_it_lacks(folder: Path) -> None:
-    result = said("preview", folder, "clinic-1", "--strict")
+    result = said("request", "preview", folder, "clinic-1", "--strict")
     assert result.exit_code == 1
     assert "no strict plan" in result.output
 
@@ -313,7 +318,18 @@ def test_every_command_has_an_example_and_can_speak_json(name: str, command: Any
     assert f"Example: rescind {name}" in (command.help or "")
     # The demonstration is for people alone.
     assert name == "demo" or any("--json" in parameter.opts for parameter in command.params)
-    assert said(*name.split(), "--help").exit_code == 0
+    helped = said(*name.split(), "--help", env={"COLUMNS": "1000"})
+    assert helped.exit_code == 0
+    for parameter in command.params:
+        # Also with the versions of typer and click that Flower brings, of which one loses what arguments are for.
+        assert parameter.help, f"{name}: {parameter.name} is not explained"
+        assert parameter.help.split(";")[0][:40] in helped.output
+
+
+def test_the_commands_fit_on_one_screen() -> None:
+    lines = said("--help", env={"COLUMNS": "80"}).output.rstrip().splitlines()
+    assert len(lines) <= 40
+    assert all(line.count("│") in (0, 2) for line in lines)
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -58,7 +58,7 @@ def test_what_nobody_agreed_to_is_planned_and_not_carried_out(federation: Revoca
     assert federation.forget(Exact(), Rounds(3), approval=True) == []
     assert history.newest.branch == 0
     assert number in history.timeline.plans
-    with pytest.raises(PendingRequestError, match="rescind approve"):
+    with pytest.raises(PendingRequestError, match="rescind request approve"):
         serve(federation, Rounds(3), Exact(), approval=True)
     history.requests.approve(number, "A. Officer")
     (outcome,) = federation.forget(Exact(), Rounds(3), approval=True)
@@ -157,7 +157,7 @@ def served_with(folder: Path, *words: object) -> Path:
         federation.train(Rounds(3))
         history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Exact(), Rounds(2), approval=True)
-        result = say("approve", folder / "history", 1, "--by", "A. Officer", "--yes", *words)
+        result = say("request", "approve", folder / "history", 1, "--by", "A. Officer", "--yes", *words)
         assert result.exit_code == 0, result.output
         assert "by exact" in result.output
         assert "from the start" in result.output
@@ -222,7 +222,7 @@ def test_only_what_a_listed_key_signed_counts_where_keys_are_listed(keys: Path) 
         assert federation.forget(Exact(), Rounds(2), approval=listed) == []
 
         def approve(*words: object) -> None:
-            result = say("approve", keys / "history", 1, "--by", "A. Officer", "--yes", *words)
+            result = say("request", "approve", keys / "history", 1, "--by", "A. Officer", "--yes", *words)
             assert result.exit_code == 0, result.output
 
         approve()
@@ -274,10 +274,12 @@ def test_whoever_says_no_when_asked_approves_nothing(tmp_path: Path) -> None:
         federation.train(Rounds(3))
         history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Exact(), Rounds(2), approval=True)
-        result = CliRunner().invoke(app, ["approve", str(tmp_path / "history"), "1", "--by", "X"], input="n\n")
+        result = CliRunner().invoke(
+            app, ["request", "approve", str(tmp_path / "history"), "1", "--by", "X"], input="n\n"
+        )
         assert result.exit_code == 1
         assert history.timeline.approvals_of(1) == []
-        refused = say("refuse", tmp_path / "history", 1, "--by", "X", "--reason", "a law")
+        refused = say("request", "refuse", tmp_path / "history", 1, "--by", "X", "--reason", "a law")
         assert refused.exit_code == 0
         assert "refused" in say("request", "list", tmp_path / "history").output
 
@@ -297,7 +299,7 @@ def test_another_plan_than_the_one_shown_is_not_approved(tmp_path: Path, monkeyp
             return True
 
         monkeypatch.setattr("typer.confirm", confirm)
-        result = say("approve", tmp_path / "history", 1, "--by", "A. Officer")
+        result = say("request", "approve", tmp_path / "history", 1, "--by", "A. Officer")
         assert (result.exit_code, "planned again while" in result.output) == (1, True)
         assert history.timeline.approvals_of(1) == []
 
@@ -525,8 +527,8 @@ def test_a_run_says_once_who_and_what_it_waits_for(history: History, caplog: pyt
     assert lines == [
         f"rescind: request 1 waits for the rule rule, and has to be served by {due}; a run with another "
         "rule serves it earlier",
-        f"rescind: request 1 is planned and waits for somebody to agree, by {due}: rescind approve HISTORY NUMBER "
-        "--by PERSON, or rescind refuse HISTORY NUMBER --by PERSON --reason REASON",
+        f"rescind: request 1 is planned and waits for somebody to agree, by {due}: rescind request approve HISTORY "
+        "NUMBER --by PERSON, or rescind request refuse HISTORY NUMBER --by PERSON --reason REASON",
     ]
 
 

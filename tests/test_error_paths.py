@@ -57,7 +57,7 @@ VERIFY = ("verify", "certificate.json", "--key")
 TABLE = [
     # Missing history
     (("status", "nowhere"), 1, MISSING),
-    (("preview", "nowhere", "clinic-2"), 1, MISSING),
+    (("request", "preview", "nowhere", "clinic-2"), 1, MISSING),
     (("request", "add", "nowhere", "clinic-2"), 1, MISSING),
     (("request", "list", "nowhere"), 1, MISSING),
     (("request", "extend", "nowhere", 1, "--days", 3, "--reason", "r"), 1, MISSING),
@@ -70,14 +70,14 @@ TABLE = [
     (("init", "operator"), 1, "operator is a file: give the folder of a history"),
     (("status", "."), 1, "holds other files and no history: check the path"),
     # Unknown client or request
-    (("preview", "history", "clinic-22"), 1, "did you mean 'clinic-2'"),
+    (("request", "preview", "history", "clinic-22"), 1, "did you mean 'clinic-2'"),
     (("request", "add", "history", "klinic-2"), 1, "did you mean 'clinic-2'"),
     (("request", "add", "history", "clinic-1"), 1, "was forgotten, and its name erased"),
     (("request", "withdraw", "history", 1), 1, "no open request 1"),
     (("request", "extend", "history", 77, "--days", 3, "--reason", "r"), 1, "no open request 77"),
     (("certify", "history", 77, "--key", "operator", "-o", "other.json"), 1, "there is no request 77"),
     (("request", "add", "history", "clinic-2", "--epsilon", 0), 1, "epsilon is 0.0"),
-    (("preview", "history", "clinic-2", "--delta", 2), 1, "delta is 2.0"),
+    (("request", "preview", "history", "clinic-2", "--delta", 2), 1, "delta is 2.0"),
     # Keys
     (
         ("certify", "history", 1, "--key", "operator.pub", "-o", "other.json"),
@@ -113,7 +113,7 @@ def test_a_wrong_passphrase_opens_no_key(scene: Path, monkeypatch: pytest.Monkey
 def test_a_history_that_is_held_is_read_and_not_erased(scene: Path) -> None:
     with History("history") as history, history.held():
         assert said("status", "history").exit_code == 0
-        assert said("preview", "history", "clinic-2").exit_code == 0
+        assert said("request", "preview", "history", "clinic-2").exit_code == 0
         result = said("erase", "history", "--yes")
     assert result.exit_code == 1
     assert f"being written by process {os.getpid()}" in result.output
@@ -122,7 +122,7 @@ def test_a_history_that_is_held_is_read_and_not_erased(scene: Path) -> None:
 
 def test_a_checkpoint_that_is_gone_is_named(scene: Path) -> None:
     shutil.rmtree("history/checkpoints")
-    result = said("preview", "history", "clinic-2")
+    result = said("request", "preview", "history", "clinic-2")
     assert (result.exit_code, "is not in" in result.output) == (1, True), result.output
 
 

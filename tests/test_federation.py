@@ -271,7 +271,7 @@ def test_a_hospital_leaves_then_a_patient_then_another_while_a_node_dies(
     assert 'rescind_clients_outside{run="' in command("status", history, "--format", "prometheus")
     command("report", history, "-o", own / "report.html")
     assert "Left out of it, though they may take part: cleveland" in (own / "report.html").read_text()
-    command("readmit", history, "switzerland", "--reason", "a new contract")
+    command("request", "readmit", history, "switzerland", "--reason", "a new contract")
     run(deployment, own, solve=True)
     with History(history) as opened:
         assert whose_rows(opened, 3)[-1] == set(NAMES)
@@ -445,7 +445,7 @@ def ridge(deployment: Deployment, folder: Path) -> Ridge:
     command("request", "import", history, signed, "--receipt", own / "hungary.json")
     for name in NAMES:
         deployment.kill(name)
-    told = json.loads(command("forget", history, "--save-to", model, "--json"))
+    told = json.loads(command("request", "forget", history, "--save-to", model, "--json"))
     for name in NAMES:
         deployment.start(name)
     canaries = [part.tobytes() for tensor in sums.values() for part in (tensor.reshape(-1)[:12],) if len(part) == 12]

@@ -399,7 +399,7 @@ def test_a_distance_that_nothing_bounds_is_no_number_anywhere(tmp_path: Path) ->
     with History(folder) as history:
         Revocable(history, everybody(4)).solve(Solving(most_rounds=2))
         page = render_report(history, private=True, now=NOON)
-    for command in (("status", folder), ("preview", folder, "clinic-1")):
+    for command in (("status", folder), ("request", "preview", folder, "clinic-1")):
         page += said(*command).output
     assert page.count("not bounded yet") > 2 * 4
     assert "e+" not in re.sub(r"base64,[^\"]*", "", page)

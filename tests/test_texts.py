@@ -103,7 +103,7 @@ def test_every_command_shows_hostile_labels_as_they_are_spelt(folder: Path, firs
     waiting = json.loads(said("status", history, "--json").output)["open_requests"]
     assert sorted(waiting[0]["clients"]) == sorted(labels)
     for words in (
-        ["preview", history, *labels],
+        ["request", "preview", history, *labels],
         ["doubts", history],
         ["doctor", history],
         ["erase", history, "--dry-run"],

@@ -212,7 +212,7 @@ class Revocable:
             until: the rule by which a retrained branch ends.
             level: how much of a forgotten client is erased.
             together: whether the open requests are served by one restart.
-            approval: whether somebody has to agree to every plan (``rescind approve``), or the public keys of
+            approval: whether somebody has to agree to every plan (``rescind request approve``), or the public keys of
                 those who may: then only what one of them has signed counts. What is not approved is planned, and
                 stays open.
             only: the numbers of the requests to serve; None means all that are open. One whose clients the newest

@@ -380,8 +380,8 @@ def _ask_for_approval(history: History, numbers: Sequence[int], approval: Approv
     key = "" if isinstance(approval, bool) else f" --key KEY (one of the {len(approval)} that are listed)"
     return (
         f"request {_list(numbers)} is planned and waits for somebody to agree, by {_find_day(history, numbers)}: "
-        f"rescind approve HISTORY NUMBER --by PERSON{key}, or rescind refuse HISTORY NUMBER --by PERSON --reason "
-        "REASON"
+        f"rescind request approve HISTORY NUMBER --by PERSON{key}, or rescind request refuse HISTORY NUMBER "
+        "--by PERSON --reason REASON"
     )
 
 
@@ -394,7 +394,7 @@ def _describe_waiting(
         words.append(
             f"request {_list(unnamed)} waits until its clients have named the rows, and has to be served by "
             f"{_find_day(history, unnamed)}: each gives train_head removed= and request=. If one never does, take "
-            "the request back and forget all of the client (rescind request), or say why not (rescind refuse)"
+            "the request back and forget all of the client (rescind request), or say why not (rescind request refuse)"
         )
     later = [number for number in history.timeline.open_requests if number not in (*undecided, *unnamed)]
     if rule is not None and later:

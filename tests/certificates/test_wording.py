@@ -184,6 +184,18 @@ def test_constants_and_what_is_public_are_named(issued: dict[str, tuple[History,
             assert line in " ".join(" ".join(explain(found)).split())
 
 
+@pytest.mark.parametrize("kind", ["exact", "instance", "strict", "heuristic"])
+def test_in_short_it_counts_what_it_does_not_list(issued: dict[str, tuple[History, Statement]], kind: str) -> None:
+    found = checked(issued[kind][1])
+    predicate, said = found.statement.predicate, " ".join(" ".join(explain(found, full=False)).split())
+    assert said.startswith(" ".join(next(explain(found)).split()))
+    assert predicate.claim in said
+    assert f"the word of whoever signed: {len(found.unchecked)} points" in said
+    assert f"rests on {len(predicate.assumptions)} assumptions" in said
+    assert all(reason in said for reason in (*predicate.reasons, *found.since))
+    assert len(list(explain(found, full=False))) < len(list(explain(found))) / 2
+
+
 def texts_of(mode: Mode, facts: Facts) -> dict[str, Any]:
     """Return the texts of a certificate about whole clients, by training without noise of its own."""
     stated = Predicate.model_construct(

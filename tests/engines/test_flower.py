@@ -367,7 +367,7 @@ def test_who_was_forgotten_is_ignored_until_it_is_readmitted(
     node = ignored.ids["clinic-1"]
     assert caplog.text.count(f"a forgotten participant is connected (node {node}) and ignored") == 1
     assert (f"flwr supernode unregister {node} FEDERATION" in caplog.text) is keys
-    assert "rescind readmit HISTORY NAME" in caplog.text
+    assert "rescind request readmit HISTORY NAME" in caplog.text
     assert "clinic-1" not in caplog.text
 
     assert history.participants.readmit("clinic-1", "a new contract") == (old,)

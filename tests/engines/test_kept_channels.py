@@ -119,7 +119,9 @@ def test_nothing_that_nobody_sent_is_a_model(tmp_path: Path) -> None:
         (tmp_path / "history" / "objects" / f"{objects_of(history)[staying]}.safetensors").unlink()
         history.requests.ask([LEAVER], BUDGET)
         history.sums.ask_again([staying])
-    shown = CliRunner().invoke(commands, ["forget", str(tmp_path / "history"), "--save-to", str(tmp_path / "model")])
+    shown = CliRunner().invoke(
+        commands, ["request", "forget", str(tmp_path / "history"), "--save-to", str(tmp_path / "model")]
+    )
     assert "Request 1 waits: nobody else's sums are there" in " ".join(shown.output.split())
     assert not (tmp_path / "model").exists()
 
@@ -168,7 +170,7 @@ def test_a_run_for_which_too_few_are_there_says_how_to_forget_without_them() -> 
     clinics = Clinics()
     with History.in_memory() as history:
         clinics.start(history, "clinic-0", "clinic-1")
-        with pytest.raises(TimeoutError, match="nobody has to be there: rescind forget HISTORY"):
+        with pytest.raises(TimeoutError, match="nobody has to be there: rescind request forget HISTORY"):
             clinics.start(history, "clinic-0", least=2)
 
 
@@ -200,14 +202,14 @@ def test_who_takes_a_request_back_is_in_the_model_again(tmp_path: Path) -> None:
         Clinics().start(history, "clinic-0", "clinic-1", LEAVER)
         withdrawn = history.requests.ask(["clinic-1"], BUDGET)
         history.requests.ask([LEAVER], BUDGET)
-    CliRunner().invoke(commands, ["forget", str(tmp_path / "history"), "--approval"])
+    CliRunner().invoke(commands, ["request", "forget", str(tmp_path / "history"), "--approval"])
     with History(tmp_path / "history") as history:
         history.requests.approve(2, "A. Officer")
-    CliRunner().invoke(commands, ["forget", str(tmp_path / "history"), "--approval"])
+    CliRunner().invoke(commands, ["request", "forget", str(tmp_path / "history"), "--approval"])
     with History(tmp_path / "history") as history:
         assert in_model(history) == {"clinic-0"}
         history.requests.withdraw(withdrawn)
-    shown = CliRunner().invoke(commands, ["forget", str(tmp_path / "history")])
+    shown = CliRunner().invoke(commands, ["request", "forget", str(tmp_path / "history")])
     assert "Again in the model: clinic-1" in shown.output
     with History(tmp_path / "history") as history:
         assert in_model(history) == {"clinic-0", "clinic-1"}

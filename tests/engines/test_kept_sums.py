@@ -265,10 +265,10 @@ def test_the_command_forgets_with_nobody_there(history: History, tmp_path: Path)
     place = str(tmp_path / "history")
     history.close()
     done = CliRunner().invoke(commands, ["request", "add", place, "clinic-4"])
-    assert f"Or forget now, with no client there: rescind forget {place}" in done.stdout.splitlines()
+    assert f"Or forget now, with no client there: rescind request forget {place}" in done.stdout.splitlines()
     done = CliRunner().invoke(commands, ["request", "add", place, "clinic-3", "--records"])
-    assert "rescind forget" not in done.stdout
-    done = CliRunner().invoke(commands, ["forget", place, "--save-to", str(file), "--json"])
+    assert "rescind request forget" not in done.stdout
+    done = CliRunner().invoke(commands, ["request", "forget", place, "--save-to", str(file), "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
     # Whose rows are to go was left out when the other one left; its sums are gone, and it sends new ones.
@@ -281,7 +281,7 @@ def test_the_command_forgets_with_nobody_there(history: History, tmp_path: Path)
         assert clinics.start(again, "clinic-3", save_to=file) == ["clinic-3"]
         assert in_model(again) == set(without("clinic-4"))
         assert again.integrity.verify() == []
-    done = CliRunner().invoke(commands, ["forget", place])
+    done = CliRunner().invoke(commands, ["request", "forget", place])
     assert "No request is open." in done.stdout
     done = CliRunner().invoke(commands, ["renew", place, "clinic-1"])
     assert "will be asked in the federation's next run" in done.stdout
@@ -295,7 +295,7 @@ def test_what_the_command_prints_can_be_pasted(history: History, tmp_path: Path)
     history.close()
     for client in ("clinic-4", "clinic-3"):
         CliRunner().invoke(commands, ["request", "add", place, client])
-    done = CliRunner().invoke(commands, ["forget", place, "--save-to", str(file)])
+    done = CliRunner().invoke(commands, ["request", "forget", place, "--save-to", str(file)])
     with History(place) as again:
         assert f"Model {again.newest.name} is in {file}." in done.stdout.splitlines()
     for number in (1, 2):
@@ -337,7 +337,7 @@ def test_the_command_says_that_it_takes_the_model_away(tmp_path: Path) -> None:
     with History(place) as history:
         clinics.start(history, *EVERYBODY, save_to=file)
         history.requests.ask(["clinic-0"], BUDGET)
-    command = ["forget", str(place), "--save-to", str(file)]
+    command = ["request", "forget", str(place), "--save-to", str(file)]
     waits = CliRunner().invoke(commands, [*command, "--approval"])
     assert "model.safetensors is taken away, as it may know who waits" in waits.output
     assert not file.exists()

@@ -544,7 +544,7 @@ def test_nobody_is_advised_to_give_up_a_strict_claim(history: History, caplog: p
 
 def test_the_command_line_plans_as_a_run_does(tmp_path: Path) -> None:
     def planned() -> str:
-        words = ["preview", str(tmp_path / "history"), "clinic-2", "--epsilon", "8", "--delta", "0.01"]
+        words = ["request", "preview", str(tmp_path / "history"), "clinic-2", "--epsilon", "8", "--delta", "0.01"]
         done = CliRunner().invoke(command_line, words)
         assert done.exit_code == 0, done.output
         return done.stdout

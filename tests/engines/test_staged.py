@@ -389,7 +389,7 @@ def test_status_and_plan_tell_who_the_anchors_are_and_what_they_cost(tmp_path: P
     told = CliRunner().invoke(app, ["status", str(tmp_path / "history"), "--json"])
     assert json.loads(told.stdout)["anchors"] == list(ANCHORS)
     for leaver, words in (("clinic-0", "They are no anchors"), (ANCHORS[0], f"trained again, {BODY_ROUNDS} rounds")):
-        planned = CliRunner().invoke(app, ["preview", str(tmp_path / "history"), leaver])
+        planned = CliRunner().invoke(app, ["request", "preview", str(tmp_path / "history"), leaver])
         assert words in planned.output
         assert planned.output.count("exact") >= 1
 

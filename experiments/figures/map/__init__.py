@@ -34,7 +34,8 @@ SHADES = (0, 1.05, 1.5, 2, 4, 8, 1000)
 def cells(rows: Sequence[Row]) -> dict[tuple[int | str, str, int, float], dict[str, float]]:
     """Return for each cell the medians over the seeds, and how many times fewer rounds the planner's are.
 
-    ``advised`` is what is shorter by prediction, as ``rescind preview`` shows it: the planner's way or ``Solve()``.
+    ``advised`` is what is shorter by prediction, as ``rescind request preview`` shows it: the planner's way, or
+    ``Solve()``.
     """
     found, solved = {}, solves()
     for key, runs in grouped([{"leaving": 1, **row} for row in rows], *KEYS, "epsilon").items():

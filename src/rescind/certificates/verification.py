@@ -206,11 +206,12 @@ def verify(
     return VerifiedCertificate(statement, tuple(holds), tuple(unchecked), since)
 
 
-def explain(verified: VerifiedCertificate) -> Iterator[str]:
+def explain(verified: VerifiedCertificate, *, full: bool = True) -> Iterator[str]:
     """Say in plain words what holds, on what it rests, and what is not claimed.
 
     Args:
         verified: what ``verify`` returned.
+        full: whether every line is given; else what holds, and in a line each what to keep in mind.
 
     Yields:
         lines of a terminal's width.
@@ -241,7 +242,13 @@ def explain(verified: VerifiedCertificate) -> Iterator[str]:
         )
     if predicate.rounds is not None:
         yield from _wrapped("  ", describe_noise(predicate.rounds))
-    for title, lines in (
+    if not full:
+        signers = tuple(line for line in verified.holds if line.startswith("signed by"))
+        yield from _list(("Why it is no certificate", predicate.reasons), ("Holds", signers))
+        yield from _list(("Since then", verified.since), ("Keep in mind", tuple(_name_caveats(verified))))
+        yield "All of it: --full, or a page by --html FILE"
+        return
+    yield from _list(
         ("Why it is no certificate", predicate.reasons),
         ("Taken as constants", predicate.constants),
         ("Public, and not hidden", predicate.public),
@@ -252,13 +259,38 @@ def explain(verified: VerifiedCertificate) -> Iterator[str]:
         ("Measured, which proves nothing", tuple(map(describe_evidence, predicate.evidence))),
         ("Not claimed", predicate.not_claimed),
         ("Still there", predicate.erasure.stays + predicate.erasure.unreachable),
-    ):
+    )
+    if verified.unchecked:
+        yield "What is not checked here is the word of whoever signed."
+
+
+def _list(*parts: tuple[str, tuple[str, ...]]) -> Iterator[str]:
+    """Write a title above each list that has lines."""
+    for title, lines in parts:
         if lines:
             yield f"{title}:"
             for line in lines:
                 yield from _wrapped("  - ", line)
+
+
+def _name_caveats(verified: VerifiedCertificate) -> Iterator[str]:
+    """Say what matters most of all that does not simply hold: a line each."""
+    predicate = verified.statement.predicate
     if verified.unchecked:
-        yield "What is not checked here is the word of whoever signed."
+        yield f"not checked here, but the word of whoever signed: {_count(len(verified.unchecked), 'point')}"
+    told = [each for each in predicate.assumptions if each.basis.startswith(("declared", "reported", "assumed"))]
+    taken = f"; {_count(len(predicate.constants), 'choice')} taken as given" if predicate.constants else ""
+    resting = _count(len(predicate.assumptions), "assumption")
+    yield f"it rests on {resting}, {len(told)} of them declared, reported or assumed{taken}"
+    left = predicate.erasure.stays + predicate.erasure.unreachable
+    yield (
+        f"{_count(len(left), 'kind')} of traces are still there, and models or copies that had left before are not "
+        "called back"
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _wrapped(first: str, line: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -17,7 +18,6 @@ from rescind.cli import (
     init,
     key,
     leave,
-    preview,
     publish,
     report,
     request,
@@ -25,6 +25,7 @@ from rescind.cli import (
     upgrade,
     verify,
 )
+from rescind.cli.explained import Command
 
 app = typer.Typer(
     name="rescind",
@@ -49,24 +50,38 @@ def main(
     """Make federated training revocable: record, plan, forget, verify."""
 
 
-app.command("demo")(demo.demo)
-app.command("init")(init.init)
-app.command("status")(status.status)
-app.command("clients")(status.clients)
-app.add_typer(request.app, name="request")
-app.command("leave")(leave.leave)
-app.command("preview")(preview.preview)
-app.command("forget")(forget.forget)
-app.command("renew")(forget.renew)
-app.command("approve")(decide.approve)
-app.command("refuse")(decide.refuse)
-app.command("doubts")(decide.doubts)
-app.command("erase")(erase.erase)
-app.command("readmit")(decide.readmit)
-app.add_typer(key.app, name="key")
-app.command("certify")(certify.certify)
-app.command("verify")(verify.verify)
-app.command("publish")(publish.publish)
-app.command("report")(report.report)
-app.command("doctor")(doctor.doctor)
-app.command("upgrade")(upgrade.upgrade)
+# What a command is for decides where it is listed. A line each: the whole list is to be seen at once.
+_PANELS: dict[str, dict[str, tuple[Callable[..., None] | typer.Typer, str]]] = {
+    "Try": {
+        "demo": (demo.demo, "Show a federation that forgets, in under a minute"),
+        "init": (init.init, "Make a new history, and show the lines for an app"),
+    },
+    "Watch": {
+        "status": (status.status, "Show how a run stands, and what is open"),
+        "clients": (status.clients, "List the participants, and who is in a model"),
+        "report": (report.report, "Write one HTML file about a run"),
+        "doctor": (doctor.doctor, "Look for what is missing or not safe"),
+    },
+    "Requests": {
+        "request": (request.app, "Add, preview, approve and serve requests"),
+        "leave": (leave.leave, "Sign a request on the participant's own machine"),
+    },
+    "Certificates": {
+        "certify": (certify.certify, "Sign what became of a request"),
+        "verify": (verify.verify, "Check a certificate offline"),
+        "key": (key.app, "Make a key for signing"),
+        "publish": (publish.publish, "Register the released model with MLflow"),
+    },
+    "Maintenance": {
+        "renew": (forget.renew, "Let participants send their sums again"),
+        "doubts": (decide.doubts, "List and lift doubts about the training"),
+        "erase": (erase.erase, "Erase what is left of the forgotten"),
+        "upgrade": (upgrade.upgrade, "Migrate a history of an older version"),
+    },
+}
+for _panel, _commands in _PANELS.items():
+    for _name, (_does, _line) in _commands.items():
+        if isinstance(_does, typer.Typer):
+            app.add_typer(_does, name=_name, rich_help_panel=_panel, short_help=_line)
+        else:
+            app.command(_name, cls=Command, rich_help_panel=_panel, short_help=_line)(_does)

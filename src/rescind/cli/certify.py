@@ -28,6 +28,7 @@ def certify(
     """Sign what became of a request; a second signer adds its signature to the same file.
 
     What is not proven gets a signed report instead, whose title says that it is no certificate.
+
     Example: rescind certify hospital-history 1 --key operator.key
     """
     with open_existing(history) as opened:

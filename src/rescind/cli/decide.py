@@ -1,4 +1,4 @@
-"""What a person decides: ``rescind approve`` and ``refuse`` a request, ``doubts`` to lift, whom to ``readmit``."""
+"""What a person decides: a request approved or refused, doubts lifted, a participant readmitted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def approve(
     """Agree to the recorded plan of a request, which a run with Options(approval=True) waits for.
 
     A plan is for the history as it was: if training went on since, the next run plans anew, and asks again.
-    Example: rescind approve hospital-history 1 --by "A. Officer" --key officer.key
+
+    Example: rescind request approve hospital-history 1 --by "A. Officer" --key officer.key
     """
     with open_existing(history) as opened:
         from rescind.certificates.approvals import sign_by
@@ -60,7 +61,7 @@ def refuse(
 ) -> None:
     """Decide that a request is not served, with a reason; its clients stay.
 
-    Example: rescind refuse hospital-history 1 --by "A. Officer" --reason "a law asks to keep the data until 2030"
+    Example: rescind request refuse hospital-history 1 --by "A. Officer" --reason "a law asks to keep it until 2030"
     """
     with open_existing(history) as opened:
         opened.requests.refuse(number, by, reason)
@@ -82,7 +83,9 @@ def doubts(
     """List what was recorded against the run's declarations, and lift doubts about the training, with a reason.
 
     While a doubt stands nothing with noise is certified. That a server recorded something else than the mean is a
-    fact, and cannot be lifted. Example: rescind doubts hospital-history --lift "an old app; updated"
+    fact, and cannot be lifted.
+
+    Example: rescind doubts hospital-history --lift "an old app; updated"
     """
     with open_existing(history) as opened:
         lifted = opened.lift_doubts(lift) if lift is not None else ()
@@ -127,7 +130,8 @@ def readmit(
     """Let a forgotten client take part again, as a new one; until then it is refused by name, label and key.
 
     Models that are recorded later may know its data again: its request is not certified of them.
-    Example: rescind readmit hospital-history switzerland --reason "a new contract, signed today"
+
+    Example: rescind request readmit hospital-history switzerland --reason "a new contract, signed today"
     """
     with open_existing(history) as opened:
         clients = opened.participants.readmit(name, reason)

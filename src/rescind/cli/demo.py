@@ -30,7 +30,9 @@ _ROUNDS = 20
 def demo(context: typer.Context) -> None:
     """Show a federation that forgets: train, leave, forget, certify, verify, in under a minute and with nothing else.
 
-    It is written into a new folder, named at the end; delete it when you have seen enough. Example: rescind demo
+    It is written into a new folder, named at the end; delete it when you have seen enough.
+
+    Example: rescind demo
     """
     with report_errors():
         folder = tempfile.mkdtemp(prefix="rescind-demo-")
@@ -55,7 +57,7 @@ def _show_all(context: typer.Context) -> None:
         federation.train(Rounds(_ROUNDS))
         _tell_accuracy(everybody, history.model(history.newest))
         _tell(f"{_LEAVING} leaves, and asks to be forgotten. What would that take?")
-        _run(context, "preview", "history", _LEAVING)
+        _run(context, "request", "preview", "history", _LEAVING)
         _tell("It is recorded, with a deadline.")
         _run(context, "request", "add", "history", _LEAVING)
         _tell(

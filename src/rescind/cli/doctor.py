@@ -32,7 +32,9 @@ def doctor(
 ) -> None:
     """Look for what is missing or not safe: versions, permissions, clock, disk, keys, ports, the history's chain.
 
-    It ends with 1 if something has to be repaired. Example: rescind doctor hospital-history --key operator.key
+    It ends with 1 if something has to be repaired.
+
+    Example: rescind doctor hospital-history --key operator.key
     """
     with report_errors():
         from rescind.cli.examination import examine

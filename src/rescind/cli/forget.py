@@ -1,4 +1,4 @@
-"""``rescind forget`` and ``rescind renew``: what needs no client, and what a client is asked for once more."""
+"""``rescind request forget`` needs no client; by ``rescind renew`` clients are asked once more."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def forget(
         Path | None, typer.Option(help="The released model's file: it is removed first, and written anew.")
     ] = None,
     approval: Annotated[
-        bool, typer.Option("--approval", help="Serve only what somebody has agreed to (rescind approve).")
+        bool, typer.Option("--approval", help="Serve only what somebody has agreed to (rescind request approve).")
     ] = False,
     approver: Annotated[
         list[Path] | None, typer.Option(help="The public key of somebody who may agree; can be given several times.")
@@ -31,7 +31,8 @@ def forget(
     """Forget whoever asked, where no client has to be there: a ridge head is solved anew from sums that are kept.
 
     What is left waits for the federation's next run, and the command says why.
-    Example: rescind forget hospital-history --save-to /srv/models/head.safetensors
+
+    Example: rescind request forget hospital-history --save-to /srv/models/head.safetensors
     """
     with open_existing(history) as opened:
         from rescind.certificates.keys import load_public_key
@@ -96,6 +97,7 @@ def renew(
     """Let clients whose rows have changed send their sums again: the next run asks them, and nobody else.
 
     Rows that have to be forgotten are a request (rescind request add --records).
+
     Example: rescind renew hospital-history hospital-3
     """
     with open_existing(history) as opened:

@@ -43,6 +43,7 @@ def init(
     """Make a new history, readable by you alone, and show a Flower app's lines until something is recorded.
 
     The names are for people: certificates and reports say them. Of a history that exists they can be given later.
+
     Example: rescind init hospital-history --operator "City Hospitals" --federation heart --model "risk head"
     Example: rescind init hospital-history --protocol "ethics vote 2026/14"
     """

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rescind.cli.explained import Command
 from rescind.cli.shared import AsJson, report_errors, show
 
 app = typer.Typer(help="Keys for signing certificates.", no_args_is_help=True)
@@ -18,7 +19,7 @@ def main() -> None:
     """Keys for signing certificates."""
 
 
-@app.command("new")
+@app.command("new", cls=Command)
 def new(
     path: Annotated[
         Path, typer.Argument(metavar="KEY", help="Where to write the private half; .pub is the public one.")
@@ -28,6 +29,7 @@ def new(
     """Make a key for signing: encrypted, readable by you alone.
 
     The passphrase, of 12 characters or more, is asked for, or taken from the variable RESCIND_PASSPHRASE.
+
     Example: rescind key new operator.key
     """
     with report_errors():

@@ -22,6 +22,7 @@ def leave(
     Nothing is sent: name the file in your SuperNode's configuration (rescind-leave="FILE"), or hand it to the
     operator, who records it with rescind request import. Keep a copy: with it the certificate shows that your own key
     asked (rescind verify --request).
+
     Example: rescind leave leave.json --key hospital-3 --federation "Four hospitals"
     """
     with report_errors():

@@ -1,4 +1,4 @@
-"""``rescind preview``: the ways to forget, side by side."""
+"""``rescind request preview``: the ways to forget, side by side."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def preview(
 ) -> None:
     """Show what forgetting clients would take: every kept model with its noise, retraining among them.
 
-    Nothing is recorded and nothing is changed. Example: rescind preview hospital-history switzerland --epsilon 5
+    Nothing is recorded and nothing is changed.
+
+    Example: rescind request preview hospital-history switzerland --epsilon 5
     """
     from rescind.core.calibration import Budget
     from rescind.core.facts import PrivacyScope

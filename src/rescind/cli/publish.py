@@ -35,6 +35,7 @@ def publish(
     """Register the released model with MLflow, and archive versions that know somebody who was forgotten.
 
     Repeat it after every run: what is there already is not sent again. Nothing is published while a request waits.
+
     Example: rescind publish hospital-history model.safetensors --name hospitals --tracking-uri http://mlflow:5000
     """
     with open_existing(history) as opened:

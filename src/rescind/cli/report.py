@@ -32,6 +32,7 @@ def report(
     """Write one HTML file about a run: requests and their claims, the branches, what an attack could reach.
 
     A certificate that does not hold ends it, with the exit codes of rescind verify.
+
     Example: rescind report hospital-history --certificate certificate.json --key operator.key.pub
     """
     with open_existing(history) as opened, show_progress("writing the report"):

@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rescind.cli.decide import approve, readmit, refuse
+from rescind.cli.explained import Command
+from rescind.cli.forget import forget
+from rescind.cli.preview import preview
 from rescind.cli.shared import (
     AsJson,
     Delta,
@@ -35,12 +39,10 @@ class Scope(Enum):
     GROUP = "group"
 
 
-app = typer.Typer(
-    help="Requests to be forgotten: add one, list them, extend one, take one back.", no_args_is_help=True
-)
+app = typer.Typer(help="Requests to be forgotten: add, preview, approve and serve them.", no_args_is_help=True)
 
 
-@app.command()
+@app.command(cls=Command, short_help="Record that participants ask to be forgotten")
 def add(
     history: Location,
     clients: Annotated[list[str], typer.Argument(metavar="CLIENT...", help="Who asks to be forgotten.")],
@@ -82,7 +84,7 @@ def add(
     show(result, words, as_json)
 
 
-@app.command("import")
+@app.command("import", cls=Command, short_help="Record a request that a participant signed itself")
 def import_(
     history: Location,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What rescind leave wrote on the client's machine.")],
@@ -96,6 +98,7 @@ def import_(
 
     Exit codes: 0 it is recorded; 1 a file or an argument is wrong; 10 its key cannot be used; 11 no signed request;
     12 not signed by its key; 18 handed in before; 19 for another federation; 20 nobody's key; 21 too old.
+
     Example: rescind request import hospital-history leave.json --receipt hospital-3.json
     """
     with open_existing(history) as opened:
@@ -116,7 +119,7 @@ def import_(
     show(result, [f"{called} asked with its own key, {request.client}.", *words], as_json)
 
 
-@app.command("list")
+@app.command("list", cls=Command, short_help="List requests, and what became of them")
 def list_(history: Location, as_json: AsJson = False) -> None:
     """List all requests, which of them are overdue, and what became of the others.
 
@@ -169,7 +172,7 @@ def list_(history: Location, as_json: AsJson = False) -> None:
     show({"requests": rows}, [Table(heads, lines)] if lines else ["no requests"], as_json)
 
 
-@app.command()
+@app.command(cls=Command, short_help="Extend a deadline, with a reason")
 def extend(
     history: Location,
     number: Number,
@@ -189,7 +192,7 @@ def extend(
     show({"request": number, "deadline": deadline}, words, as_json)
 
 
-@app.command()
+@app.command(cls=Command, short_help="Take back a request that is still open")
 def withdraw(
     history: Location,
     number: Number,
@@ -203,6 +206,13 @@ def withdraw(
     with open_existing(history) as opened:
         opened.requests.withdraw(number, reason)
     show({"request": number, "state": "withdrawn"}, [f"Request {number} is withdrawn."], as_json)
+
+
+app.command(cls=Command, short_help="Show what forgetting somebody would take")(preview)
+app.command(cls=Command, short_help="Agree to the recorded plan of a request")(approve)
+app.command(cls=Command, short_help="Decide that a request is not served")(refuse)
+app.command(cls=Command, short_help="Serve what needs no participant: kept sums")(forget)
+app.command(cls=Command, short_help="Let a forgotten participant take part again")(readmit)
 
 
 def _hand_out(
@@ -272,7 +282,7 @@ def _now(history: History, location: str, asked: FiledRequest) -> tuple[str, ...
         from rescind.unattended import needs_nobody
 
         if needs_nobody(history, asked):
-            return (f"Or forget now, with no client there: rescind forget {location}",)
+            return (f"Or forget now, with no client there: rescind request forget {location}",)
     return ()
 
 

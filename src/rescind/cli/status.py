@@ -70,6 +70,7 @@ def status(
     """Show how a run stands: who moved the model, what is kept, open requests, what could be claimed.
 
     How far clients moved the model was computed from their data: keep it to yourself.
+
     Example: rescind status hospital-history
     Example: rescind status hospital-history --format prometheus
     Example: rescind status hospital-history --check
@@ -153,6 +154,7 @@ def clients(
     """List the clients that a run knows: name, key, state, whether it is in the newest model, recorded rounds.
 
     A forgotten one has a pseudonym only. Which node a client connects from is not recorded: flwr supernode list.
+
     Example: rescind clients hospital-history
     Example: rescind clients hospital-history --model 1.5
     Example: rescind clients hospital-history --find hungary

@@ -12,6 +12,7 @@ def upgrade(history: Location, as_json: AsJson = False) -> None:
     """Bring a history that an older rescind wrote to what this one writes; older ones cannot open it then.
 
     Stop whatever uses it, and back it up first. All of it is done, or nothing.
+
     Example: rescind upgrade hospital-history
     """
     with report_errors():

@@ -35,13 +35,17 @@ def verify(
         Path | None, typer.Option(help="The request that the client signed itself, to check that its key asked.")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write it as a page for people, too.")] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Say all that holds, is assumed, was not checked and is not claimed.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check a certificate offline, and say what holds, what is assumed and what is not claimed.
+    """Check a certificate offline, and say what holds and what to keep in mind.
 
     Exit codes: 0 it holds; 1 a file or an argument is wrong; 10 a key cannot be used; 11 no certificate; 12 not
     signed by the keys; 13 another model; 14 texts or numbers do not follow; 15 another history; 16 another annex;
     17 the receipt's client is not in it; 22 another signed request.
+
     Example: rescind verify certificate.json --key operator.key.pub --model model.safetensors
     """
     with report_errors("not verified: "), ExitStack() as open_:
@@ -87,4 +91,4 @@ def verify(
         "unchecked": list(checked.unchecked),
         "statement": checked.statement.model_dump(mode="json", by_alias=True),
     }
-    show(result, explain(checked), as_json)
+    show(result, explain(checked, full=full), as_json)

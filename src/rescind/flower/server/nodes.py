@@ -231,7 +231,7 @@ class Nodes:
             if waited >= limit:
                 advice = "" if in_vain else ". Start what is missing, or lower the strategy's min_available_nodes"
                 if self._history.sums.digests():
-                    advice += ". To forget somebody nobody has to be there: rescind forget HISTORY"
+                    advice += ". To forget somebody nobody has to be there: rescind request forget HISTORY"
                 if nameless:
                     advice += f". Connected, but without a name: {list_some(nameless, _MOST_NAMED)}. {IDENTIFY}"
                 raise TimeoutError(

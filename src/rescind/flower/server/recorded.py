@@ -47,9 +47,9 @@ class Options:
         keep_sums: the sums that each client sends for a ridge head are kept until it leaves. Then nobody is asked
             when somebody else leaves. Without them everybody is asked every time, and no client's sums lie here.
         level: how much of a forgotten client is erased.
-        approval: whether somebody has to agree to every plan before it is carried out (``rescind approve``), or the
-            public keys of those who may: then only what one of them has signed counts. Where nobody has yet, the run
-            ends with an error that says so; with ``serve`` it waits.
+        approval: whether somebody has to agree to every plan before it is carried out (``rescind request approve``),
+            or the public keys of those who may: then only what one of them has signed counts. Where nobody has yet,
+            the run ends with an error that says so; with ``serve`` it waits.
         serve: when requests are served by a run that does not end: ``at_once``, ``nightly`` or a rule of your own.
             Once the training has come to its end, it waits for requests until somebody stops it (``flwr stop``).
     """
