@@ -243,7 +243,7 @@ def test_evidence_is_stated_and_shown_as_no_proof(forgotten: Path, tmp_path: Pat
     words = ("certify", forgotten, 1, "--key", tmp_path / "operator", "-o", certificate)
     assert said(*words, "--evidence", evidence).exit_code == 0
     checking = ("verify", certificate, "--key", tmp_path / "operator.pub", "--history", forgotten)
-    result = said(*checking, "--html", tmp_path / "page.html")
+    result = said(*checking, "--full", "--html", tmp_path / "page.html")
     assert result.exit_code == 0, result.output
     shown = result.output.partition("Measured, which proves nothing:\n")[2]
     assert "an attack <b>: epsilon at least 0.1, with 95 %; the certificate's bound: epsilon 0" in shown

@@ -191,7 +191,7 @@ def test_whoever_comes_after_a_solve_is_solved_for(history: History, caplog: pyt
     serve(connected("clinic-5", "clinic-6", "clinic-7"), Rounds(50), Solve())
     assert inside(history) == {"clinic-0", "clinic-2", "clinic-3", "clinic-4"}
     assert "left out of model 1." in caplog.text
-    assert "clinic-5 (in no recorded round)" in caplog.text
+    assert "clinic-5 (in no round that is still recorded)" in caplog.text
     solved = history.newest
     serve(connected("clinic-5", "clinic-6", "clinic-7"), Rounds(50), Solve())
     assert history.newest == solved

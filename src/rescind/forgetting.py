@@ -462,8 +462,8 @@ class Revocable:
         return [asked for asked in waiting if not self._ask_for_rows(asked)]
 
     def awaits_rows(self, number: int) -> bool:
-        """Return whether a client has not named the rows of a request yet, and can be asked for them."""
-        return getattr(self.engine, "names_rows", False) and number in self.history.timeline.unnamed_rows
+        """Return whether a client has to name the rows of a request, and has not done so yet."""
+        return hasattr(self.engine, "names_rows") and number in self.history.timeline.unnamed_rows
 
     def _ask_for_rows(self, asked: FiledRequest) -> bool:
         """Ask who has not named the rows of a request yet; return whether it has to wait for them.
@@ -472,9 +472,12 @@ class Revocable:
         """
         if not self.awaits_rows(asked.number):
             return False
+        engine = cast(RowsEngine, self.engine)
+        if not engine.names_rows:
+            return True
         participants, missing = self.history.participants, self.history.timeline.unnamed_rows[asked.number]
         names = [name for name in participants.names(asked.request.group) if participants.blind(name) in missing]
-        cast(RowsEngine, self.engine).ask_for_rows(asked.number, names)
+        engine.ask_for_rows(asked.number, names)
         return self.awaits_rows(asked.number)
 
     def _show(self, recorder: Recorder) -> Watch:

@@ -393,8 +393,9 @@ def _describe_waiting(
     if unnamed:
         words.append(
             f"request {_list(unnamed)} waits until its clients have named the rows, and has to be served by "
-            f"{_find_day(history, unnamed)}: each gives train_head removed= and request=. If one never does, take "
-            "the request back and forget all of the client (rescind request), or say why not (rescind request refuse)"
+            f"{_find_day(history, unnamed)}: each gives train_head removed= and request=. If one never does, or "
+            "trains by code of its own, which names none, take the request back and forget all of the client "
+            "(rescind request), or say why not (rescind request refuse)"
         )
     later = [number for number in history.timeline.open_requests if number not in (*undecided, *unnamed)]
     if rule is not None and later:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
@@ -19,13 +19,15 @@ from rescind.audit.replay import distance
 from rescind.certificates.issue import build_statement
 from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope
+from rescind.core.summary import Request
 from rescind.engines.rows import check_row, commit_rows, find_left_out
 from rescind.errors import PendingRequestError
 from rescind.flower import run
 from rescind.flower.server import nodes
 from rescind.flower.wire import EXECUTED
 from rescind.forgetting import Revocable
-from rescind.history.events import RepliesRejected, RowsNamed
+from rescind.history.events import RepliesRejected, RequestFiled, RowsNamed
+from rescind.ledger.records import OPERATOR
 from rescind.methods import Solve
 from rescind.serving import StopServing
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
@@ -318,3 +320,37 @@ def test_another_file_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "file").write_text('{"1": {"root": "ab"}}')
     with pytest.raises(ValueError, match="no file of rows"):
         commit_rows(tmp_path / "file", 1, np.zeros((1, 1)), np.zeros(1, dtype=np.int64), np.ones(1, dtype=bool))
+
+
+@pytest.mark.parametrize("settings", [{}, {"training": TRAINING, "declared": True}], ids=["own code", "declared"])
+def test_clients_that_train_by_code_of_their_own_name_no_rows_and_nothing_is_certified_of_any(
+    settings: dict[str, Any], history: History
+) -> None:
+    """Nothing would show that they leave some out: a request is refused, and one that was there waits."""
+    app, trained = ClientApp(), list[str]()
+    app.query()(rescind.flower.identify)
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        trained.append(str(context.node_config["client-id"]))
+        content = {"arrays": msg.content["arrays"], "metrics": MetricRecord({"num-examples": 10})}
+        return Message(RecordDict(content), reply_to=msg)
+
+    def go_on(num_rounds: int) -> None:
+        strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+        on = InProcessGrid(app, {name: {"client-id": name} for name in CLINICS})
+        arrays = ArrayRecord({"weight": Array(np.zeros((CLASSES, FEATURES))), "bias": Array(np.zeros(CLASSES))})
+        run(wrap(strategy, history, seed=SEED, **settings), on, arrays, timeout=5.0, num_rounds=num_rounds)
+
+    go_on(1)
+    with pytest.raises(ValueError, match="forget all of the client, and readmit it without the rows"):
+        history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    # As it was recorded before.
+    request = Request(history.participants.find(["clinic-2"]), BUDGET, RECORDS)
+    own = (history.participants.blind(*history.participants.names(request.group)),)
+    history.journal.record(RequestFiled(request, "2030-01-01T00:00:00+00:00", own, OPERATOR))
+    trained.clear()
+    with pytest.raises(PendingRequestError, match="trains by code of its own, which names none"):
+        go_on(2)
+    assert trained == []
+    assert list(history.outcomes()) == []

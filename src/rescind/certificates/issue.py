@@ -121,6 +121,11 @@ def gather_claims(
             f"{model_id} is not among those that request {number} led to: {model_ids[0]} to {model_ids[-1]}"
         )
     asked, mode = outcome.asked, outcome.mode
+    if asked.request.scope is PrivacyScope.RECORDS and not asked.settled and not facts.rows_are_named:
+        raise ValueError(
+            f"request {number} is about rows, and the clients train by code of their own: nothing shows that they "
+            "left the rows out, so nothing can be said of it"
+        )
     # What was settled without a restart hides nobody else.
     scope = (
         PrivacyScope.GROUP if asked.settled and asked.request.scope is PrivacyScope.SEQUENCE else asked.request.scope

@@ -268,10 +268,11 @@ def write_receipt(path: Path, receipt: Receipt) -> None:
 
 def read_receipt(path: Path) -> Receipt:
     """Read a receipt, strictly."""
+    content = read_bounded(path, _LONGEST_RECEIPT)
     try:
-        return parse_receipt(read_bounded(path, _LONGEST_RECEIPT))
+        return parse_receipt(content)
     except ValueError as error:
-        raise ValueError(f"{path} is no receipt, as rescind request add --receipt writes it: {error}") from error
+        raise ValueError(f"{path} is no receipt, as rescind request add --receipt writes it") from error
 
 
 def parse_receipt(content: bytes) -> Receipt:

@@ -243,8 +243,7 @@ def explain(verified: VerifiedCertificate, *, full: bool = True) -> Iterator[str
     if predicate.rounds is not None:
         yield from _wrapped("  ", describe_noise(predicate.rounds))
     if not full:
-        signers = tuple(line for line in verified.holds if line.startswith("signed by"))
-        yield from _list(("Why it is no certificate", predicate.reasons), ("Holds", signers))
+        yield from _list(("Why it is no certificate", predicate.reasons), ("Holds", verified.holds))
         yield from _list(("Since then", verified.since), ("Keep in mind", tuple(_name_caveats(verified))))
         yield "All of it: --full, or a page by --html FILE"
         return

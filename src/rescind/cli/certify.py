@@ -63,6 +63,7 @@ def certify(
             warn_if_packed(annex)
         with name_when_full(output):
             output.write_bytes(content)
+        newest = opened.newest.name
     predicate = statement.predicate
     result: dict[str, object] = {
         "request": number,
@@ -72,6 +73,8 @@ def certify(
         "file": str(output),
     }
     words = [f"{predicate.title} for model {predicate.model}: {output}"]
+    if model is None and again is None and predicate.model != newest:
+        words.append(f"Nothing can be certified of the newest model, {newest}: this is the last one before it.")
     if condition is not None:
         result["condition"] = asdict(condition) | {"scope": condition.scope.value}
         words += [*predicate.reasons, str(condition)]

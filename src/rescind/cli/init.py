@@ -23,7 +23,7 @@ rescind.flower.run(strategy, grid, arrays)
 training = rescind.LocalTraining.solved(rescind.SquaredL2(l2=1e-4, row_norm=1.0))
 strategy = rescind.flower.Recorded(FedAvg(...), history, training=training)
 
-# In the client app: clients say who they are, and know the server.
+# In the client app: clients say who they are, and know the server (in a simulation: identify_partition).
 app.query()(rescind.flower.identify)
 
 # Of a head that is all of the train function:

@@ -405,6 +405,11 @@ class Facts:
         return self.stages.loss if self.stages else self.training.loss
 
     @property
+    def rows_are_named(self) -> bool:
+        """Whether clients name the rows that are to be forgotten: training code of their own does not."""
+        return self.sources.training is not Source.DECLARED or self.stages is not None
+
+    @property
     def solving_obstacles(self) -> tuple[str, ...]:
         """Why the model cannot be solved; empty means that it can."""
         loss = self.head_loss

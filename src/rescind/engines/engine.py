@@ -151,7 +151,7 @@ class RowsEngine(Engine, Protocol):
 
     @property
     def names_rows(self) -> bool:
-        """Whether its clients answer that."""
+        """Whether its clients answer that: those that train by code of their own do not, and nothing is served."""
 
     def ask_for_rows(self, number: int, names: Sequence[str]) -> None:
         """Ask clients whether they have named their rows, and record of those who have that they did.

@@ -192,8 +192,8 @@ def _solve_ridge(
                 recorder.keep_sums(sent, answers.labels, renewed)
             stay = [name for name in names if name in kept or name in sent]
             answers = answers.of_kept(recorder.sums.read(stay))
-        told = model_id, len(answers.names), len(set(answers.names).difference(sent))
-        _LOG.info("rescind: %s follows from the sums of %d clients, %d of them kept", *told)
+        told = model_id, len(answers.names), len(sent)
+        _LOG.info("rescind: %s follows from the sums of %d clients, %d of them sent now", *told)
         _check_rows(answers)
         if answers.ridge is not None:
             l2 = recorder.sums.choose_l2(answers.names, loss)

@@ -127,6 +127,11 @@ class Requests:
                 "the paper's formula is for noise on one model, and this run has noise in every round: ask with a "
                 "Budget"
             )
+        if request.scope is PrivacyScope.RECORDS and not self._journal.read().facts.rows_are_named:
+            raise ValueError(
+                "the clients of this run train by code of their own, and nothing would show that rows are left out: "
+                "forget all of the client, and readmit it without the rows (rescind request readmit)"
+            )
         if sender != OPERATOR and len(request.group) != 1:
             raise ValueError(
                 f"{sender.asker.value} asks for one client, and this request is about {len(request.group)}"

@@ -94,7 +94,11 @@ class KeptSums:
             MissingSecretError: the secret file is not at hand.
         """
         if unknown := set(clients) - self._ledger.objects().keys():
-            raise ValueError(f"client {min(unknown)} has sent no sums that are kept: it is asked once it is there")
+            if not self._journal.read().facts.keeps_sums:
+                raise ValueError("this run keeps no sums: whoever takes part is asked every time")
+            raise ValueError(
+                f"of pseudonym {min(unknown)} there are no sums that are kept: it is asked once it is there"
+            )
         self._journal.record(SumsAsked(tuple(sorted(clients))))
 
     def awaited(self) -> frozenset[str]:

@@ -83,8 +83,10 @@ class Outsider:
     since: str | None
 
     def __str__(self) -> str:
-        since = f"last took part {self.since[:16].replace('T', ' ')}" if self.since else "in no recorded round"
-        return f"{self.client} ({since})"
+        last = "in no round that is still recorded"
+        if self.since:
+            last = f"last took part {self.since[:16].replace('T', ' ')}"
+        return f"{self.client} ({last})"
 
 
 def list_clients(history: History, model_id: ModelId | None = None) -> tuple[KnownClient, ...]:

@@ -246,7 +246,7 @@ class FlowerEngine:
     @property
     def names_rows(self) -> bool:
         """Whether clients can be asked if they have named the rows of a request: our helper answers that."""
-        return self.recorded.helper or self.facts.stages is not None
+        return self.facts.rows_are_named
 
     def ask_for_rows(self, number: int, names: Sequence[str]) -> None:
         """Ask those of some clients that are connected whether they have named the rows of a request."""

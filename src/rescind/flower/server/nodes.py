@@ -234,6 +234,11 @@ class Nodes:
                     advice += ". To forget somebody nobody has to be there: rescind request forget HISTORY"
                 if nameless:
                     advice += f". Connected, but without a name: {list_some(nameless, _MOST_NAMED)}. {IDENTIFY}"
+                if slow := nodes - self._told.keys() - self._nameless.keys() - self._known.keys():
+                    listed = list_some([*map(str, sorted(slow))], _MOST_NAMED)
+                    advice += (
+                        f". Connected, but did not answer yet: {listed}; look at their SuperNodes' logs and load"
+                    )
                 raise TimeoutError(
                     f"{look.ready} SuperNodes that may take part are connected after {waited:.0f} s, and "
                     f"{look.wanted} are waited for{look.missing}{advice}"
