@@ -38,13 +38,14 @@ def main(grid: Grid, context: Context) -> None:
         level=rescind.ErasureLevel.OUTPUT,
         seed=str(seed).encode() if seed else None,
     )
-    loss = rescind.SoftmaxL2(l2=float(config["l2"]), row_norm=float(config["row-norm"]))
     training = rescind.LocalTraining(
-        steps=int(config["steps"]), learning_rate=float(config["learning-rate"]), loss=loss
+        steps=int(config["steps"]),
+        learning_rate=float(config["learning-rate"]),
+        loss=rescind.SoftmaxL2(l2=float(config["l2"]), row_norm=float(config["row-norm"])),
     )
     # To the paper's letter B = 1 is taken as given, as for a network of which nothing is stated; the noise is that of
     # the classic formula, for each client of a group alone.
-    stated = {} if published else {"training": training}
+    stated = rescind.LocalTraining.own_code("float64") if published else training
     formula, scope = (ClassicBudget, PrivacyScope.INDIVIDUAL) if published else (Budget, PrivacyScope.GROUP)
     budget = formula(float(config["epsilon"]), float(config["delta"]))
     least, most, every = (int(config[name]) for name in ("least", "most", "every"))
@@ -56,7 +57,7 @@ def main(grid: Grid, context: Context) -> None:
             fraction_evaluate=0.0,
             min_available_nodes=int(config["clients"]),
         )
-        strategy = rescind.flower.Recorded(mean, history, options=options, **stated)
+        strategy = rescind.flower.Recorded(mean, history, training=stated, options=options)
 
         def run() -> nn.Linear:
             released = rescind.flower.run(

@@ -50,7 +50,7 @@ def train(model: nn.Linear, rows: Tensor, labels: Tensor, config: Mapping[str, A
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, weight_decay=l2)
     for _ in range(int(config["steps"])):
         optimizer.zero_grad()
-        functional.cross_entropy(model(rows), labels).backward()
+        torch.autograd.backward(functional.cross_entropy(model(rows), labels))
         optimizer.step()
 
 

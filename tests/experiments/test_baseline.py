@@ -17,7 +17,7 @@ from experiments.figures.sequential import ACCURACIES, CLAIM, NOISE, REACHED, RO
 from experiments.tables import BEGIN, END
 from rescind.testing.grid import InProcessGrid
 
-BASELINE = Path(__file__).parents[1] / "examples" / "sifu"
+BASELINE = Path(__file__).parents[2] / "examples" / "sifu"
 # What the app calls the rows' methods.
 METHODS = {
     "scratch": "Scratch",
