@@ -149,7 +149,13 @@ def test_every_public_formula_names_its_source(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [ROOT / "README.md", *sorted((ROOT / "examples").glob("*/README.md"))], ids=lambda path: path.parent.name
+    "path",
+    # The baseline asks for what the paper does.
+    [
+        ROOT / "README.md",
+        *sorted({*(ROOT / "examples").glob("*/README.md")} - {ROOT / "examples" / "sifu" / "README.md"}),
+    ],
+    ids=lambda path: path.parent.name,
 )
 def test_an_example_asks_for_a_guarantee_that_one_would_want(path: Path) -> None:
     asked = re.findall(r"^(?:\$ )?rescind request add (.*)$", path.read_text("utf-8"), re.MULTILINE)

@@ -2,10 +2,13 @@
 
 import ast
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
+import zipfile
 from importlib.metadata import metadata
 from pathlib import Path
 from select import select
@@ -19,6 +22,7 @@ RECORDS = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINKED = [*PAGES, *sorted([*(ROOT / "experiments").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])]
 EXPECT = ROOT / ".ci" / "expect"
+EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/pyproject.toml"))
 BASH = shutil.which("bash") or "/bin/bash"
 
 PAPER = (
@@ -113,6 +117,22 @@ def test_links_between_pages_lead_somewhere(path):
     text = re.sub(r"`[^`\n]*`|\$[^$\n]*\$", "", text)
     links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:|#", link)]
     assert [link for link in links if not (path.parent / link.partition("#")[0]).exists()] == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_is_an_app_as_flowers_hub_takes_it(example, tmp_path):
+    app = tomllib.loads((example / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
+    assert app["fab-format-version"] == 1
+    assert (example / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    # Flower's own checks: of the licence, and of its version.
+    command = [Path(sys.executable).parent / "flwr", "build", "--app", example]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, env=os.environ | {"FLWR_HOME": tmp_path})
+    (bundle,) = tmp_path.glob("*.fab")
+    sent = {Path(name).parts[0] for name in zipfile.ZipFile(bundle).namelist()}
+    assert sent == {example.name, "LICENSE", "pyproject.toml", ".info"}
+    # What a run needs is said without anybody's folders.
+    paths = [value for value in app["config"].values() if isinstance(value, str) and "/" in value]
+    assert all(path.startswith("~") for path in paths)
 
 
 # Loads once what takes longest; each block is a process of its own.

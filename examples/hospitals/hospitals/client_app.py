@@ -27,8 +27,8 @@ def query(msg: Message, context: Context) -> Message:
 @app.train()
 def train(msg: Message, context: Context) -> Message:
     """Train as the server says, without patients who withdrew."""
-    file = context.node_config.get("withdrawn")
-    receipts = f"{file}.receipts.json" if file else None
+    file = Path(str(context.node_config.get("withdrawn", ""))).expanduser()
+    receipts = f"{file}.receipts.json" if file.name else None
     removed, request = withdrawn(context)
     return rescind.flower.train_head(
         msg, context, *own_patients(context), removed=removed, request=request, receipts=receipts
@@ -58,7 +58,7 @@ def withdrawn(context: Context) -> tuple[list[int], int]:
 
     The SuperNode may name a file for them: on every line a request's number, and the rows that were named for it.
     """
-    file = Path(str(context.node_config.get("withdrawn", "")))
+    file = Path(str(context.node_config.get("withdrawn", ""))).expanduser()
     told = file.read_text().splitlines() if file.is_file() else []
     lines = [[int(number) for number in line.split()] for line in told]
     return [row for _, *rows in lines for row in rows], max((request for request, *_ in lines), default=0)

@@ -24,7 +24,7 @@ FEATURES = len(MEASURED) + len(YES_OR_NO) + sum(map(len, KINDS.values()))
 
 def load(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Read a hospital's file: one row for each patient, and 1 for each who is ill."""
-    with Path(path).open() as file:
+    with Path(path).expanduser().open() as file:
         patients = list(csv.DictReader(file))
     rows = [
         [

@@ -27,7 +27,8 @@ def train(msg: Message, context: Context) -> Message:
     """Answer the server's question for the head, or train the body."""
     # What a SuperNode names goes before what the run says.
     config = {**context.run_config, **context.node_config}
-    images, labels = digits.share(str(config["data"]), int(config["partition-id"]), int(config["num-partitions"]))
+    partition, partitions = int(config.get("partition-id", 0)), int(config.get("num-partitions", 1))
+    images, labels = digits.share(str(config["data"]), partition, partitions)
     model = Model()
     model.load_state_dict(msg.content.array_records["arrays"].to_torch_state_dict())
     if rescind.flower.is_question(msg):

@@ -40,6 +40,8 @@ def prepare(
     """Return the network that the server sent, and this client's images."""
     net = task.Net()
     net.load_state_dict(msg.content.array_records["arrays"].to_torch_state_dict())
-    partition, partitions = int(context.node_config["partition-id"]), int(context.node_config["num-partitions"])
-    training, held_out = task.load_data(str(context.run_config["data"]), partition, partitions)
+    # Where a SuperNode names a file of its own, that is the client's part.
+    config = {**context.run_config, **context.node_config}
+    partition, partitions = int(config.get("partition-id", 0)), int(config.get("num-partitions", 1))
+    training, held_out = task.load_data(str(config["data"]), partition, partitions)
     return net, training, held_out

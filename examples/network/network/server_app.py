@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
@@ -24,4 +26,6 @@ def main(grid: Grid, context: Context) -> None:
         num_rounds=int(config["num-rounds"]),
         train_config=ConfigRecord({"lr": float(config["learning-rate"])}),
     )
-    torch.save(result.arrays.to_torch_state_dict(), str(config["model"]))
+    path = Path(str(config["model"])).expanduser()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(result.arrays.to_torch_state_dict(), path)

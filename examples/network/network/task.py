@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
@@ -27,13 +30,24 @@ class Net(nn.Module):
         return logits
 
 
-def load_data(path: str, partition: int, partitions: int) -> tuple[DataLoader[tuple[Tensor, ...]], ...]:
+def load_data(data: str, partition: int, partitions: int) -> tuple[DataLoader[tuple[Tensor, ...]], ...]:
     """Return a client's own images in batches: four fifths to train on, the rest to test on."""
-    with np.load(path, allow_pickle=False) as file:
-        images, labels = file["x_train"][partition::partitions][:600], file["y_train"][partition::partitions][:600]
+    images, labels = read_images(Path(data).expanduser(), partition, partitions)
     rows = TensorDataset(torch.from_numpy(images[:, None] / np.float32(255)), torch.from_numpy(labels).long())
     train, held_out = torch.utils.data.random_split(rows, [0.8, 0.2], torch.Generator().manual_seed(partition))
     return DataLoader(train, batch_size=32, shuffle=True), DataLoader(held_out, batch_size=32)
+
+
+def read_images(path: Path, partition: int, partitions: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return a client's part of a file; in a simulation without one, of what Flower's data sets download."""
+    if partitions == 1 or path.is_file():
+        with np.load(path, allow_pickle=False) as file:
+            return file["x_train"][partition::partitions][:600], file["y_train"][partition::partitions][:600]
+    from flwr_datasets import FederatedDataset
+
+    own = FederatedDataset(dataset="ylecun/mnist", partitioners={"train": partitions}).load_partition(partition)
+    columns = own.select(range(min(600, len(own)))).with_format("numpy")
+    return columns["image"][:], columns["label"][:]
 
 
 def train(net: Net, batches: DataLoader[tuple[Tensor, ...]], epochs: int, learning_rate: float) -> float:

@@ -58,7 +58,9 @@ def look(body: Body, config: Mapping[str, Any], part: str, gone: Sequence[int] =
     own = int(config.get("partition-id", 0))
     share = pictures.share(str(config["data"]), own, int(config.get("num-partitions", 1)), part)
     images, labels = (np.delete(each, list(gone), axis=0) for each in share)
-    cache = Path(str(config["cache"])) / f"{part}-{own}.safetensors"
+    folder = Path(str(config["cache"])).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    cache = folder / f"{part}-{own}.safetensors"
     return rescind.flower.extract_features(body, as_rows(images), cache=cache), labels
 
 
@@ -67,7 +69,7 @@ def withdrawn(config: Mapping[str, Any]) -> tuple[list[int], int]:
 
     A client names them in a file: on every line a request's number, and the images that were named for it.
     """
-    file = Path(str(config["cache"])) / f"withdrawn-{config.get('partition-id', 0)}"
+    file = Path(str(config["cache"])).expanduser() / f"withdrawn-{config.get('partition-id', 0)}"
     told = file.read_text().splitlines() if file.is_file() else []
     lines = [[int(number) for number in line.split()] for line in told]
     return [row for _, *rows in lines for row in rows], max((request for request, *_ in lines), default=0)

@@ -277,8 +277,8 @@ def _warn_of_relative(*paths: str | os.PathLike[str] | None) -> None:
     for path in paths:
         if path and "://" not in str(path) and not Path(path).is_absolute():
             _LOG.warning(
-                "rescind: the path %s is relative, and is %s here: give an absolute one, as the next ServerApp may "
-                "run in another folder",
+                "rescind: the path %s is relative, and is %s here: give an absolute one, or begin it with ~, "
+                "as the next ServerApp may run in another folder",
                 *(path, Path(path).resolve()),
             )
 

@@ -1,0 +1,1 @@
+"""SIFU, Sequential Informed Federated Unlearning, as a Flower baseline."""
