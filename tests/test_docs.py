@@ -185,10 +185,14 @@ def test_a_console_shows_what_its_commands_print(path: Path, command: str, shown
 
 
 def test_an_ordinary_app_is_made_revocable_by_a_few_lines_which_the_page_shows(tmp_path: Path) -> None:
-    """The example's patch applies to the example as it is, and adds what docs/flower.md says, and no more."""
+    """The example's patch applies to the example as it is, and adds what docs/flower.md says, and no more.
+
+    FLARE's applies after it.
+    """
     example = ROOT / "examples" / "network"
-    (patch,) = re.findall(
-        r"<<'END'\n(.*?)^END$", (example / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    patch, in_flare = (
+        re.findall(r"<<'END'\n(.*?)^END$", (example / name).read_text("utf-8"), re.MULTILINE | re.DOTALL)[0]
+        for name in ("README.md", "flare.md")
     )
     page = (ROOT / "docs" / "flower.md").read_text("utf-8")
     shown = re.findall(r"^```diff\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
@@ -203,6 +207,7 @@ def test_an_ordinary_app_is_made_revocable_by_a_few_lines_which_the_page_shows(t
         assert [line for line in same.splitlines() if line.startswith("+")] == added
     assert not most
     shutil.copytree(example / "network", tmp_path / "network")
-    subprocess.run(["patch", "-p1"], input=patch, text=True, cwd=tmp_path, check=True, capture_output=True)  # noqa: S607
+    for diff in (patch, in_flare):
+        subprocess.run(["patch", "-p1"], input=diff, text=True, cwd=tmp_path, check=True, capture_output=True)  # noqa: S607
     for file in ("client_app.py", "server_app.py"):
         compile((tmp_path / "network" / file).read_text("utf-8"), file, "exec")
