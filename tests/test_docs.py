@@ -181,7 +181,9 @@ def test_a_console_shows_what_its_commands_print(path: Path, command: str, shown
     words = shlex.split(command)
     beside = Path(sys.executable).parent / words[0]
     done = subprocess.run([beside, *words[1:]], cwd=path.parent, check=True, capture_output=True, text=True)
-    assert done.stdout == shown
+    # A line of three dots stands for lines that are left out.
+    parts = re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE)
+    assert re.fullmatch("(?:.*\n)*?".join(map(re.escape, parts)), done.stdout)
 
 
 def test_an_ordinary_app_is_made_revocable_by_a_few_lines_which_the_page_shows(tmp_path: Path) -> None:
