@@ -1,4 +1,4 @@
-"""What docs/deployment.md sets up, as commands for a folder of this machine: its units, and nginx in front."""
+"""What docs/deployment.md sets up, as commands for a folder of this machine: docs/units has its units and nginx."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-_PAGE = Path(__file__).parents[1] / "docs" / "deployment.md"
-_SITE = re.compile(r"^```nginx\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_UNIT = re.compile(r"^```ini\n# /etc/systemd/system/([\w.-]+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_FOLDER = Path(__file__).parents[1] / "docs" / "units"
 
 
 def read_units() -> dict[str, str]:
-    """Return the page's systemd units by their names."""
-    return dict(_UNIT.findall(_PAGE.read_text("utf-8")))
+    """Return the page's systemd units by their names, without the first line, which says where each belongs."""
+    paths = sorted([*_FOLDER.glob("*.service"), *_FOLDER.glob("*.timer")])
+    return {path.name: path.read_text("utf-8").partition("\n")[2] for path in paths}
 
 
 def read_site() -> str:
     """Return the page's configuration of nginx."""
-    (site,) = _SITE.findall(_PAGE.read_text("utf-8"))
-    return str(site)
+    return (_FOLDER / "federation.conf").read_text("utf-8")
 
 
 def read_command(unit: str, places: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:

@@ -607,7 +607,7 @@ def test_flowers_log_does_not_name_who_left(happened: Happened, trained: Trained
 def test_flowers_database_keeps_a_name_and_once_it_is_cleaned_no_model(
     happened: Happened, trained: Trained, ridge: Ridge
 ) -> None:
-    """Stopped and cleaned as docs/deployment.md says."""
+    """Stopped and cleaned as docs/erasure.md says."""
     database = happened.folder / "deployment" / "state.db"
     with closing(sqlite3.connect(database)) as connection:
         for statement in ("PRAGMA secure_delete = ON", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):

@@ -205,7 +205,7 @@ def test_purge_leaves_no_byte(stores: tuple[Federation, Search], caplog: pytest.
         federation.train(4)
         canaries = federation.canaries(1, 4) | federation.object() | federation.identity() | federation.derived()
         forgotten(federation, ErasureLevel.PURGE)
-    # All but what the bucket's own server logs: the names of objects, see docs/deployment.md.
+    # All but what the bucket's own server logs: the names of objects, see docs/erasure.md.
     logged = "\n".join(each.getMessage() for each in caplog.records if each.name != "werkzeug")
     assert present(canaries, search() + logged.encode()) == set()
     assert federation.history.integrity.verify() == []
