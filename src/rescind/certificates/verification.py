@@ -234,7 +234,7 @@ def explain(verified: VerifiedCertificate, *, full: bool = True) -> Iterator[str
         releases = "1 release" if stated.releases == 1 else f"{stated.releases} releases"
         yield f"  epsilon {format_exactly(stated.epsilon)}, delta {format_exactly(stated.delta)}, for {releases}"
         rate = f"{power.false_positive_rate:.1%}"
-        constants = ", given the constants below" if predicate.constants else ""
+        constants = ", given what is taken as constant" if predicate.constants else ""
         yield from _wrapped(
             "  ",
             f"an attack that wrongly accuses {rate} of outsiders recognises a forgotten client with a chance of at "
@@ -277,9 +277,10 @@ def _name_caveats(verified: VerifiedCertificate) -> Iterator[str]:
     predicate = verified.statement.predicate
     if verified.unchecked:
         yield f"not checked here, but the word of whoever signed: {_count(len(verified.unchecked), 'point')}"
-    told = [each for each in predicate.assumptions if each.basis.startswith(("declared", "reported", "assumed"))]
+    bases = [assumption.basis for assumption in predicate.assumptions]
+    told = [basis for basis in bases if basis.startswith(("declared", "reported", "assumed"))]
     taken = f"; {_count(len(predicate.constants), 'choice')} taken as given" if predicate.constants else ""
-    resting = _count(len(predicate.assumptions), "assumption")
+    resting = _count(len(bases), "assumption")
     yield f"it rests on {resting}, {len(told)} of them declared, reported or assumed{taken}"
     left = predicate.erasure.stays + predicate.erasure.unreachable
     yield (
