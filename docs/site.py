@@ -18,7 +18,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 MOVED = {
-    "start.md": "README.md",
+    "network.md": "examples/network/README.md",
     "hospitals.md": "examples/hospitals/README.md",
     "images.md": "examples/images/README.md",
     "pretrained.md": "examples/pretrained/README.md",
@@ -30,7 +30,7 @@ MOVED = {
 FIGURES = ROOT / "experiments" / "figures"
 # As a reader would want them: first what is ours, then the paper's.
 ORDER = (
-    *("pretrained", "map", "hospitals", "noise", "storage", "methods", "frozen", "late"),
+    *("pretrained", "staged", "late", "solved", "map", "hospitals", "noise", "storage", "methods", "frozen"),
     *("sequential", "watermark", "limited", "sigma", "classes", "distances"),
     *(
         "networks",
@@ -41,7 +41,11 @@ ORDER = (
         "networks_distances",
     ),
 )
-_FROM = {"experiments/README.md": "results.md", **{source: page for page, source in MOVED.items()}}
+_FROM = {
+    "README.md": "index.md",
+    "experiments/README.md": "results.md",
+    **{source: page for page, source in MOVED.items()},
+}
 _FIGURE = re.compile(r"experiments/figures/(\w+)/README\.md")
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
@@ -50,7 +54,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not under docs/."""
     for page, source in MOVED.items():
         text = (ROOT / source).read_text("utf-8")
-        files.append(File.generated(config, page, content=five_minutes(text) if page == "start.md" else text))
+        files.append(File.generated(config, page, content=text))
     for page, text in api().items():
         files.append(File.generated(config, page, content=text))
     files.append(File.generated(config, "cli.md", content=command_line()))
@@ -93,14 +97,6 @@ def shown(figure: str) -> bool:
 def place_of(figure: str) -> str:
     """Return the anchor of a figure's heading on the page of results."""
     return slugify((FIGURES / figure / "README.md").read_text("utf-8").partition("\n")[0].removeprefix("# "), "-")
-
-
-def five_minutes(readme: str) -> str:
-    """Return the README's section on how to start."""
-    found = re.search(r"\[start:five-minutes\] -->\n(.*?)<!--", readme, re.DOTALL)
-    if found is None:
-        raise ValueError("the README has no section between start:five-minutes and end:five-minutes")
-    return f"# Start in five minutes\n\n{found[1]}"
 
 
 def modules() -> list[str]:

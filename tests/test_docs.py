@@ -153,6 +153,7 @@ def test_every_public_formula_names_its_source(module: str) -> None:
     # The baseline asks for what the paper does.
     [
         ROOT / "README.md",
+        ROOT / "docs" / "start.md",
         *sorted({*(ROOT / "examples").glob("*/README.md")} - {ROOT / "examples" / "sifu" / "README.md"}),
     ],
     ids=lambda path: path.parent.name,
@@ -171,6 +172,8 @@ def test_an_example_asks_for_a_guarantee_that_one_would_want(path: Path) -> None
 CONSOLE = [
     pytest.param(path, command, shown, id=f"{path.stem}: {command[:40]}")
     for path in sorted((ROOT / "docs").glob("*.md"))
+    # The gate does what it says, in an empty folder.
+    if path.name != "start.md"
     for block in re.findall(r"^```console\n(.*?)^```", path.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     for command, shown in re.findall(r"^\$ (.*?)\n(.*?)(?=^\$ |\Z)", block, re.MULTILINE | re.DOTALL)
 ]

@@ -1,146 +1,171 @@
-"""Draws what forgetting costs, case by case: ``PYTHONPATH=. python docs/pictures/front.py``, in a checkout's root.
+"""Writes the README's table: ``PYTHONPATH=. python docs/pictures/front.py``, in a checkout's root.
 
-It is made from the experiments' rows, and so is the table on the README's first screen, which it writes, too.
+Every number in it follows from the experiments' rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
-
-import matplotlib as mpl
-from matplotlib.figure import Figure
-from style import BLUE, INK, ORANGE, style
 
 from experiments import harness, tables
 from experiments.figures import staged
 from experiments.harness import rows
 from experiments.tables import middle
 
-FOLDER = Path(__file__).parent
-README = FOLDER.parents[1] / "README.md"
+README = Path(__file__).parents[2] / "README.md"
+HEADINGS = ["your model", "to forget", "to retrain", "a client sends to forget", "accuracy", "claim", "data"]
 
 
 @dataclass(frozen=True)
 class Case:
-    """Who leaves, from what; the rounds to forget, and to train again; what may be claimed; which figure says so."""
+    """What is trained; what forgetting one client costs, and retraining; what a client sends; what comes of it."""
 
-    who: str
-    rounds: float
-    again: float
+    model: str
+    forget: str
+    retrain: str
+    sends: str
+    accuracy: str
     claim: str
-    figure: str
+    data: str
 
 
 def cases() -> list[Case]:
-    """Return the cases, from the dearest to train again downwards: medians over the runs of a figure."""
-    one_class = {"leaving": 1, "split": "one class", "clients": 100}
-    ten = {"leaving": 10, "split": "iid", "clients": 1000}
-    similar = {"leaving": 1, "epsilon": 1, "split": "iid", "clients": 1000}
-    hospitals = [
-        row for row in rows("solved") if "row_norm" in row and "patients" not in row and len(row["leaving"]) == 1
+    """Return the cases: medians over the runs of a figure."""
+    return [published(), staged_network(), *late_networks(), solved_head(), noised_head(), unrecorded()]
+
+
+def published() -> Case:
+    """Return a ridge head on a published network, beside the same head by FedAvg."""
+    found = [row for row in rows("pretrained") if (row["dataset"], row["clients"]) == ("cifar10", 100)]
+    ridge, fedavg = among(found, method="ridge"), among(found, method="fedavg")
+    rounds = middle(ridge, "rounds")
+    return Case(
+        linked("published network, frozen, and a head from kept sums", "pretrained"),
+        f"**{middle(ridge, 'forget_rounds'):.0f} rounds, {seconds(middle(ridge, 'forget_seconds'))}, "
+        "no client asked**",
+        f"{rounds:.0f} round, {seconds(middle(ridge, 'seconds'))}; "
+        f"by FedAvg {middle(fedavg, 'rounds'):.0f} rounds, {seconds(middle(fedavg, 'seconds'))}",
+        f"nothing, not {size(middle(ridge, 'bytes'))}; by FedAvg {size(middle(fedavg, 'forget_bytes'))}",
+        f"{middle(ridge, 'test'):.1%}; by FedAvg {middle(fedavg, 'test'):.1%}".replace("%", " %"),
+        "`exact`",
+        "CIFAR-10",
+    )
+
+
+def staged_network() -> Case:
+    """Return a network whose body a fifth of the clients train: one of the others leaves."""
+    found = [row for row in staged.measured(rows("staged")) if row["dataset"] == "cifar10"]
+    own = [row for row in found if staged.way(row) == "20 anchors, softmax head"]
+    network = [row for row in found if staged.way(row) == "one network"]
+    clients = own[0]["clients"]
+    points = [
+        100 * (middle(among(own, split=split), "test") - middle(among(network, split=split), "test"))
+        for split in sorted({row["split"] for row in own})
     ]
+    sent, again = middle(own, "one_bytes") / (clients - 1), middle(own, "train_bytes") / clients
+    return Case(
+        linked("network in two stages, not one of the fifth that trains the body", "staged"),
+        f"{middle(own, 'one_rounds'):.0f} rounds, {seconds(middle(own, 'one_seconds'))}",
+        f"{middle(own, 'train_rounds'):.0f} rounds, {seconds(middle(own, 'train_seconds'))}",
+        f"{size(sent)}, not {size(again)}",
+        f"{min(points):+.1f} to {max(points):+.1f} points against one network",
+        "`exact`",
+        "CIFAR-10",
+    )
+
+
+def late_networks() -> list[Case]:
+    """Return a network that everybody trains: who joined late, and who was there from the start."""
+    found = [row for row in rows("late") if row["method"] == "exact" and row["leaving"] == 1]
+    words = {
+        0.75: ("CNN, the client joined after three quarters", "the same share"),
+        0.0: ("CNN that everybody trained from round 1", "all of it"),
+    }
+    listed = []
+    for joined, (model, sends) in words.items():
+        own = among(found, joined=joined)
+        again, whole = middle(own, "again"), own[0]["rounds"]
+        gain = ": **no gain**" if again > 0.9 * whole else ""
+        listed.append(
+            Case(
+                linked(model, "late"),
+                f"{again:.0f} rounds{gain}",
+                f"{whole} rounds",
+                sends,
+                f"{middle(own, 'test'):.1%}".replace("%", " %"),
+                "`exact`",
+                "FashionMNIST",
+            )
+        )
+    return listed
+
+
+def solved_head() -> Case:
+    """Return a linear head that is solved, beside FedAvg's."""
     heads = [row for row in rows("solved") if "split" in row and "precision" not in row]
-    trained = [row for row in staged.measured(rows("staged")) if row["dataset"] == "cifar10"]
-    anchored = [row for row in trained if staged.way(row) == "20 anchors, softmax head"]
-    late = [row for row in rows("late") if row["method"] == "exact" and row["leaving"] == 1]
-    published = [row for row in rows("pretrained") if (row["dataset"], row["clients"]) == ("cifar10", 100)]
-    return [
-        Case(
-            "a head on a published network: one of 100 clients, by kept sums",
-            middle(among(published, method="ridge"), "forget_rounds"),
-            middle(among(published, method="fedavg"), "forget_rounds"),
-            "exact",
-            "pretrained",
-        ),
-        Case(
-            "a network trained in two stages: one of those who train its last layer only",
-            middle(anchored, "one_rounds"),
-            middle(anchored, "train_rounds"),
-            "exact",
-            "staged",
-        ),
-        *(
-            Case(words, middle(own, "again"), own[0]["rounds"], "exact", "late")
-            for words, own in {
-                "a network: one who was there from the start": among(late, joined=0.0),
-                "a network: one who joined after three quarters": among(late, joined=0.75),
-            }.items()
-        ),
-        *(
-            Case(words, middle(own, "solve"), middle(own, "scratch"), "exact", "solved")
-            for words, own in {
-                "a linear head: one of 100 clients of one class each": among(heads, **one_class),
-                "a linear head: ten of 1,000 similar clients": among(heads, **ten),
-            }.items()
-        ),
-        Case(
-            "a linear head: one of 1,000 similar clients, by noise at (1, 1e-5)",
-            middle(among(rows("map"), **similar), "planner"),
-            middle(among(rows("map"), **similar), "scratch"),
-            "instance",
-            "map",
-        ),
-        Case(
-            "a linear model: one of four hospitals, until the loss is back",
-            middle(hospitals, "solve"),
-            middle(hospitals, "scratch_by_loss"),
-            "exact",
-            "solved",
-        ),
-    ]
+    own = among(heads, leaving=1, split="one class", clients=100)
+    sent = sorted(row["scratch"] * row["round_bytes"] for row in own)[len(own) // 2]
+    return Case(
+        linked("linear head, solved", "solved"),
+        f"{middle(own, 'solve'):.0f} rounds",
+        f"{middle(own, 'scratch'):.0f} rounds",
+        f"**{size(middle(own, 'solve_bytes'))}**, not {size(sent)}",
+        f"{middle(own, 'solve_test'):.1%}, not {middle(own, 'scratch_test'):.1%}".replace("%", " %"),
+        "`exact`",
+        "MNIST",
+    )
+
+
+def noised_head() -> Case:
+    """Return the best case of noise: one of 1,000 similar clients."""
+    own = among(rows("map"), leaving=1, epsilon=1, split="iid", clients=1000)
+    # A round's bytes are those of the same federation in the other figure.
+    heads = [row for row in rows("solved") if "precision" not in row]
+    sent = among(heads, leaving=1, split="iid", clients=1000)[0]["round_bytes"]
+    forget, again = middle(own, "planner"), middle(own, "scratch")
+    return Case(
+        linked("linear head, noise at (1, 1e-5), one of 1,000 similar clients", "map"),
+        f"{forget:.0f} rounds",
+        f"{again:.0f} rounds",
+        f"{size(forget * sent)}, not {size(again * sent)}",
+        f"{middle(own, 'planner_test'):.1%}, not {middle(own, 'scratch_test'):.1%}".replace("%", " %"),
+        "`instance`",
+        "MNIST",
+    )
+
+
+def unrecorded() -> Case:
+    """Return what no recording can do."""
+    return Case("any model trained before recording began", "**not possible**", "all rounds", "", "", "none", "")
+
+
+def linked(words: str, figure: str) -> str:
+    """Return words that link to a figure's page."""
+    return f"[{words}](experiments/figures/{figure}/README.md)"
+
+
+def seconds(number: float) -> str:
+    """Return seconds in two digits."""
+    return f"{number:.1f} s" if number < 10 else f"{number:.0f} s"
+
+
+def size(number: float) -> str:
+    """Return bytes as a reader would say them."""
+    return f"{number / 1e6:.1f} MB" if number >= 1e6 else f"{number / 1e6:.2f} MB"
 
 
 def among(found: Iterable[harness.Row], **values: Any) -> list[harness.Row]:
     """Return the rows that have these values; one leaves where nothing else is said."""
-    return [row for row in found if all({"leaving": 1, **row}[name] == value for name, value in values.items())]
+    return [row for row in found if all({"leaving": 1, **row}.get(name) == value for name, value in values.items())]
 
 
 def table(found: Sequence[Case]) -> str:
     """Return the table for the README."""
-    lines = [
-        [
-            f"[{case.who}](experiments/figures/{case.figure}/README.md)",
-            *(f"**{case.rounds:.0f}**", f"{case.again:.0f}", f"`{case.claim}`"),
-        ]
-        for case in found
-    ]
-    return tables.markdown(["who leaves", "rounds to forget", "to train again", "claim"], lines)
-
-
-def draw(found: Sequence[Case]) -> Figure:
-    """Draw both numbers of rounds on one line for each case."""
-    figure = Figure(figsize=(9.2, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for at, case in enumerate(found):
-        axes.plot([case.rounds, case.again], [at, at], color=INK, linewidth=1, zorder=1)
-    places = range(len(found))
-    again, forget = [case.again for case in found], [case.rounds for case in found]
-    axes.scatter(again, places, color=ORANGE, s=60, label="rounds to train again", zorder=2)
-    axes.scatter(forget, places, color=BLUE, s=60, label="rounds to forget", zorder=3)
-    for at, case in enumerate(found):
-        axes.annotate(f"{case.again:.0f}", (case.again, at), (9, -4), textcoords="offset points", color=INK)
-        words = f"{case.rounds:.0f}" + ("" if case.rounds < 0.9 * case.again else ", nothing gained")
-        axes.annotate(words, (case.rounds, at), (-9, -4), textcoords="offset points", ha="right", color=INK)
-    # Logarithmic from 1 on; none at all is to the left of it.
-    axes.set_xscale("symlog", linthresh=1, linscale=0.4)
-    axes.set_xlim(-0.6, 1300)
-    axes.set_xticks([0, 1, 10, 100, 1000], ["0", "1", "10", "100", "1,000"])
-    axes.set_yticks(places, [case.who for case in found])
-    axes.set_ylim(len(found) - 0.5, -0.5)
-    axes.legend(frameon=False, labelcolor=INK, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
-    return figure
-
-
-def main() -> None:
-    """Write picture and table."""
-    found = cases()
-    with mpl.rc_context(style("front")):
-        draw(found).savefig(FOLDER / "front.svg", transparent=True, metadata={"Date": None, "Creator": None})
-    tables.insert(README, table(found))
+    return tables.markdown(HEADINGS, [list(astuple(case)) for case in found])
 
 
 if __name__ == "__main__":
-    main()
+    tables.insert(README, table(cases()))
