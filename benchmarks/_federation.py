@@ -31,9 +31,9 @@ from cryptography.x509.oid import NameOID
 from benchmarks._documented import configure_nginx, read_command
 
 _HOST = "127.0.0.1"
-# From 1.39 on a SuperLink has one port for everybody; before, one each for the operator, for nodes and for apps.
+# From 1.40 on a SuperLink has one port for everybody; from 1.37 one for nodes and one for all others; before, three.
 _VERSION = tuple(map(int, version("flwr").split(".")[:2]))
-_ONE_PORT = _VERSION >= (1, 39)
+_ONE_PORT = _VERSION >= (1, 40)
 _PROGRAMS = Path(sys.executable).parent
 _MARK = "RESCIND_FEDERATION_MEMBER"
 _SECONDS_TO_START = 120.0
@@ -251,10 +251,12 @@ class Deployment:
     def start_superlink(self) -> None:
         """Start a SuperLink that does not run; nodes that were connected to the last one find it by themselves."""
         words = ["--database", str(self._folder / "state.db")]
-        if _ONE_PORT:
+        if not _ONE_PORT:
+            words += ["--fleet-api-address", self.address]
+        if _VERSION >= (1, 37):
             words += ["--host", _HOST, "--port", str(self._port)]
         else:
-            words += ["--control-api-address", self.hidden_address, "--fleet-api-address", self.address]
+            words += ["--control-api-address", self.hidden_address]
             words += _listen("--serverappio-api-address", self._app_port)
         if self._secure:
             words += ["--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.pem", "--ssl-keyfile", "server.key"]

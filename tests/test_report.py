@@ -247,7 +247,8 @@ def test_an_officer_finds_every_answer_on_the_page(mode: str) -> None:
     )
     assert f"<h3>Request 1: {VERDICTS[mode]}</h3>" in page
     who = answer(page, "Who asked, and for what?")
-    assert "On 2026-11-01 a participant asked City Hospitals, which runs the federation heart, to be forgotten" in who
+    assert who.lstrip().startswith("On 2026-11-01 City Hospitals, which runs the federation heart, recorded that a ")
+    assert "a participant asked to be forgotten" in who
     assert f"by the model risk head. Names are erased. A certificate says {digest[:8]} in place of the name" in who
     assert "Yes. It was asked on 2026-11-01, due on 2026-12-01 and served on 2026-11-07" in answer(
         page, "Was it in time?"
@@ -259,7 +260,7 @@ def test_an_officer_finds_every_answer_on_the_page(mode: str) -> None:
         assert ("weak" in enough) is (mode == "strict")
         assert "Epsilon is " in answer(page, "What is promised?")
     else:
-        assert ("the best attack is a guess" in tells) is (mode == "exact")
+        assert ("can do no better than guess" in tells) is (mode == "exact")
         assert ("given what is listed as taken as constants" in tells) is (mode == "exact")
         assert ("do not count this as forgotten" in enough) is (mode == "heuristic")
     assert "listed as still there below" in answer(page, "What is left of the forgotten?")

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeAlias
 
-from rescind.certificates.approvals import Approvers, check_approval, is_approved
+from rescind.certificates.approvals import Approvers, check_approval, describe_vain, is_approved
 from rescind.checkpoints.tensors import StoredTensor, save
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
@@ -381,7 +381,7 @@ def _ask_for_approval(history: History, numbers: Sequence[int], approval: Approv
     return (
         f"request {_list(numbers)} is planned and waits for somebody to agree, by {_find_day(history, numbers)}: "
         f"rescind request approve HISTORY NUMBER --by PERSON{key}, or rescind request refuse HISTORY NUMBER "
-        "--by PERSON --reason REASON"
+        f"--by PERSON --reason REASON{''.join(describe_vain(history, number, approval) for number in numbers)}"
     )
 
 

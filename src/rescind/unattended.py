@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from rescind.certificates.approvals import Approvers
+from rescind.certificates.approvals import Approvers, describe_vain
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
 from rescind.core.facts import Facts, PrivacyScope
@@ -122,7 +122,10 @@ def forget_unattended(
         if outlet is not None and history.newest in history.timeline.solved:
             outlet.put(history.newest, history.model(history.newest))
     still = history.timeline.open_requests
-    return served, {number: needs.get(number) or "somebody has to agree to its plan" for number in still}
+    return served, {
+        number: needs.get(number) or f"somebody has to agree to its plan{describe_vain(history, number, approval)}"
+        for number in still
+    }
 
 
 def needs_nobody(history: History, asked: FiledRequest) -> bool:

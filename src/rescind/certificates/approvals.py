@@ -55,6 +55,12 @@ def is_approved(history: History, number: int, approval: Approvers) -> bool:
     )
 
 
+def describe_vain(history: History, number: int, approval: Approvers) -> str:
+    """Say that somebody has agreed whose word does not count; empty if nobody has, or it counts."""
+    vain = history.timeline.approvals_of(number) and not is_approved(history, number, approval)
+    return "; it was approved, but with none of the keys that count" if vain else ""
+
+
 def find_approval(timeline: Timeline, run: str, number: int) -> tuple[Entry, PlanApproved] | None:
     """Return the approval of a request's plan, the last one that is signed if one is; None if nobody approved it."""
     approvals = timeline.approvals_of(number)

@@ -41,7 +41,7 @@ def new(
     words = [
         f"The private key is in {path}; keep it away from the SuperLink.",
         f"Hand out {public}: with it anybody can verify what you sign.",
-        f"Its fingerprint, to compare by another way: {known}",
+        f"Fingerprint (confirm it by phone or letter): {known}",
     ]
     show({"private": str(path), "public": str(public), "fingerprint": known}, words, as_json)
 

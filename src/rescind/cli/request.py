@@ -47,7 +47,7 @@ def add(
     history: Location,
     clients: Annotated[list[str], typer.Argument(metavar="CLIENT...", help="Who asks to be forgotten.")],
     records: Annotated[
-        bool, typer.Option("--records", help="Some of their rows go, which they name themselves; they stay.")
+        bool, typer.Option("--records", help="Forget single records: the participant names them itself, and stays.")
     ] = False,
     scope: Annotated[
         Scope, typer.Option(help="Whose removal is hidden: each client's alone, or that of all who ask here.")
@@ -262,8 +262,8 @@ def _receipt_files(clients: Sequence[str], paths: Sequence[Path]) -> dict[str, P
 def _next_for_clients(clients: str) -> tuple[str, ...]:
     return (
         f"{clients} will not be asked to train any more.",
-        "Start the federation's next run as always: it goes back, hides or leaves out what they did, trains on with "
-        "the others, and erases.",
+        "Run your app as usual (flwr run): that run removes their influence, trains on with the others and erases "
+        "their data.",
     )
 
 
@@ -272,7 +272,7 @@ def _next_for_rows(clients: str, number: int) -> tuple[str, ...]:
         f"Tell {clients} to leave the rows out (train_head's removed, with request={number}): until then it cannot "
         "take part.",
         "Until this is served more rows can join it: nothing has to be recorded here for them.",
-        "Start the federation's next run as always: it goes back to before their first round and trains on.",
+        "Run your app as usual (flwr run): that run goes back to before their first round and trains on.",
     )
 
 

@@ -62,8 +62,8 @@ def status(
         bool,
         typer.Option(
             "--check",
-            help="Say nothing, unless a request is overdue (then end with 3), or the secret file shows that somebody "
-            "changed the journal (then end with 1). For cron.",
+            help="For cron: print nothing, and end with 3 if a request is overdue, or with 1 if the secret file "
+            "shows that the journal was changed.",
         ),
     ] = False,
 ) -> None:

@@ -9,7 +9,7 @@ from rescind.progress import show_progress
 
 
 def upgrade(history: Location, as_json: AsJson = False) -> None:
-    """Bring a history that an older rescind wrote to what this one writes; older ones cannot open it then.
+    """Migrate a history to this version's schema. One way: older versions can no longer open it.
 
     Stop whatever uses it, and back it up first. All of it is done, or nothing.
 

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 
 from rescind.certificates.predicate import Names, Predicate
 from rescind.certificates.wording import format_exactly, format_share
+from rescind.ledger.records import Asker
 
 # Up to which chance, at 1% of outsiders wrongly accused, an attack's advantage is called so; see docs/guarantees.md.
 _JUDGED = (
@@ -127,7 +128,7 @@ def _judge(predicate: Predicate, chance: float | None) -> str:
     if chance is None:
         return "No. Nothing is proven, so do not count this as forgotten."
     if predicate.mode == "exact":
-        return f"Of the model itself more is not possible: an attack on it can only guess{_GIVEN}."
+        return f"Yes, for the model itself{_GIVEN}."
     return next((words for most, words in _JUDGED if chance <= most), _WEAK)
 
 
@@ -146,9 +147,14 @@ def _asked(predicate: Predicate, asked: date) -> str:
     who = "a participant" if several == 1 else f"{several} participants"
     model = f"the model {names.model}" if names.model else "the model"
     wish = f"that {model} forgets some of their rows; they stay" if rows else f"to be forgotten by {model}"
+    if predicate.asked_by != Asker.OPERATOR.value:
+        begun = f"{who} asked {_describe_operator(names)} {wish}, by {predicate.asked_by}"
+    else:
+        # Who told the operator, and how, is in nobody's record.
+        begun = f"{_describe_operator(names)} recorded that {who} asked {wish}"
     called = ", ".join(digest[:8] for digest in predicate.forgotten[:3]) + (", and so on" if several > 3 else "")
     return (
-        f"On {asked} {who} asked {_describe_operator(names)} {wish}.{'' if rows else ' Names are erased.'} A "
+        f"On {asked} {begun}.{'' if rows else ' Names are erased.'} A "
         f"certificate says {called} in place of the name: a participant shows with its receipt that this is itself."
     )
 
@@ -191,7 +197,7 @@ def _left(predicate: Predicate, chance: float | None, rate: float) -> str:
     if chance is None:
         return "That is not known: nothing limits it."
     if predicate.mode == "exact":
-        return f"From this model nothing: the best attack is a guess, which is right in {guessing} of cases{_GIVEN}."
+        return f"From this model nothing{_GIVEN}: an attack can do no better than guess."
     condition = _GIVEN if predicate.constants else ""
     return (
         f"Whoever has the model and wrongly accuses {guessing} of outsiders recognises a forgotten participant with "
