@@ -91,7 +91,7 @@ def test_links_to_a_figure_arrive(site: Path) -> None:
             page.read_text("utf-8"),
         )
     ]
-    assert {"forgetting", "guarantees", "results"} <= {page for page, _ in found}
+    assert {"networks", "guarantees", "results"} <= {page for page, _ in found}
     assert [each for each in found if each[1] not in places and not each[1].startswith("__")] == []
 
 

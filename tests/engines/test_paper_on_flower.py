@@ -1,4 +1,4 @@
-"""The paper's SIFU on a network with momentum, as docs/networks.md has it: by the command line, on Flower."""
+"""The paper's SIFU on a network with momentum, as docs/researchers.md has it: by the command line, on Flower."""
 
 from __future__ import annotations
 
