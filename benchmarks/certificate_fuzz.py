@@ -259,7 +259,7 @@ Change = Callable[[random.Random, Any], Any]
 FACTS: dict[str, tuple[str, Change]] = {
     **{
         f"names.{role}": (
-            "what operator, federation and model are called",
+            "what the run is called",
             lambda rng, _: rng.choice((None, rng.randbytes(4).hex())),
         )
         for role in ("operator", "federation", "model")
