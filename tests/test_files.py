@@ -185,4 +185,5 @@ def test_an_example_sends_its_code_and_nothing_that_was_left_in_its_folder(name:
         (tmp_path / name / left).write_text("{}")
     with zipfile.ZipFile(BytesIO(build_fab_from_disk(tmp_path / name))) as packed:
         sent = {Path(entry) for entry in packed.namelist()} - {Path("pyproject.toml"), Path(".info/CONTENT")}
-    assert sent == {path.relative_to(EXAMPLES / name) for path in (EXAMPLES / name / name).glob("*.py")}
+    code = {path.relative_to(EXAMPLES / name) for path in (EXAMPLES / name / name).glob("*.py")}
+    assert sent == {*code, Path("LICENSE")}

@@ -143,7 +143,7 @@ def test_a_terminal_is_not_steered_either(folder: Path) -> None:
 
 def test_evidence_of_a_certificate_is_shown_as_it_is_spelt(folder: Path) -> None:
     words = ["verify", folder / "certificate.json", "--key", folder / "key.pub", "--html", folder / "page.html"]
-    result = said(*words)
+    result = said(*words, "--full")
     assert result.exit_code == 0, result.output
     assert r"[/] a\u200breplay: [link=https://x]0[/link]" in harmless(result.output)
     assert r"[/] a\u200breplay: [link=https://x]0[/link]" in harmless((folder / "page.html").read_text("utf-8"))

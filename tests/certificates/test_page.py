@@ -41,8 +41,9 @@ def test_the_verdict_and_its_three_facts_come_first(mode: Mode) -> None:
     assert f'class="banner {tone}"' in banner
     order = ["</section>", "<dt>Who asked", ">asked</text>", "guessing: 1%</text>", "<details>"]
     assert [text.index(part) for part in order] == sorted(text.index(part) for part in order)
-    assert "asked City Hospitals, which runs the federation heart, to be forgotten by the model." in text
-    assert "2 participants asked" in text
+    assert (
+        "City Hospitals, which runs the federation heart, recorded that 2 participants asked to be forgotten" in text
+    )
     assert "cccccccc, dddddddd" in text
     assert f"by another way, a call or a letter: {SIGNED}." in text
     assert "<li>the plan: ask</li>" in text
@@ -60,8 +61,10 @@ def test_what_has_changed_since_is_told_before_the_answers() -> None:
 
 def test_names_are_left_out_where_there_are_none() -> None:
     nobody = Names(operator=None, federation=None, model=None)
-    assert "participants asked the operator to be forgotten by the model." in page(Mode.EXACT, names=nobody)
-    assert "asked the operator of the federation heart to be" in page(
+    assert "the operator recorded that 2 participants asked to be forgotten by the model." in page(
+        Mode.EXACT, names=nobody
+    )
+    assert "the operator of the federation heart recorded that" in page(
         Mode.EXACT, names=nobody.model_copy(update={"federation": "heart"})
     )
     assert "None" not in page(Mode.EXACT, names=nobody)

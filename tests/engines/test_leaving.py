@@ -149,7 +149,7 @@ def certify(place: Path, number: int) -> Path:
 
 
 def verify(place: Path, certificate: Path, *words: object) -> Result:
-    return say("verify", certificate, "--key", place / "operator.key.pub", *words)
+    return say("verify", certificate, "--key", place / "operator.key.pub", "--full", *words)
 
 
 def signed_by(folder: Path, name: str = "clinic-2", **options: Any) -> str:

@@ -77,6 +77,8 @@ from rescind.history.participants import blind_name
 from rescind.ledger.records import Asker
 from rescind.views.models import DIGEST, HEAD, MODEL, RUN, read_remarks
 
+# What a file that was not given would have checked.
+_UNGIVEN = ": give the "
 SIGNER_UNSHOWN = (
     "that whoever signed the request is who was forgotten: give its receipt, or the history with its secret file"
 )
@@ -275,8 +277,11 @@ def _list(*parts: tuple[str, tuple[str, ...]]) -> Iterator[str]:
 def _name_caveats(verified: VerifiedCertificate) -> Iterator[str]:
     """Say what matters most of all that does not simply hold: a line each."""
     predicate = verified.statement.predicate
-    if verified.unchecked:
-        yield f"not checked here, but the word of whoever signed: {_count(len(verified.unchecked), 'point')}"
+    # What a file more would check is counted; what nothing at hand can check is said.
+    untold = [line for line in verified.unchecked if _UNGIVEN in line]
+    yield from (f"not checked: {line}" for line in verified.unchecked if _UNGIVEN not in line)
+    if untold:
+        yield f"not checked here, but the word of whoever signed: {_count(len(untold), 'point')}"
     bases = [assumption.basis for assumption in predicate.assumptions]
     told = [basis for basis in bases if basis.startswith(("declared", "reported", "assumed"))]
     taken = f"; {_count(len(predicate.constants), 'choice')} taken as given" if predicate.constants else ""

@@ -188,7 +188,7 @@ class Nodes:
             bar = f"to bar its key: flwr supernode unregister {node} FEDERATION; " if self.authenticated else ""
             self._say(
                 f"a forgotten participant is connected (node {node}) and ignored; {bar}to readmit it: rescind "
-                "readmit HISTORY NAME --reason REASON"
+                "request readmit HISTORY NAME --reason REASON"
             )
         return {name: everybody[name] for name in sorted(everybody.keys() - barred)}
 
