@@ -372,11 +372,14 @@ def _add_pages(app: FastAPI, desk: Desk) -> None:
     def certificate(number: Number) -> Response:
         return _save(f"certificate-{number}.json", desk.certificate(number))
 
-    @app.post("/requests/{number}/{name}", **page)
-    def change(number: Number, name: str, request: Request, fields: Fields) -> Response:
+    def admit(name: str, request: Request) -> tuple[Login, Action]:
         if (action := _ACTIONS.get(name)) is None:
             raise HTTPException(404, "there is no such action")
-        login = desk.guard.admit(request, action.right)
+        return desk.guard.admit(request, action.right), action
+
+    @app.post("/requests/{number}/{name}", **page)
+    def change(number: Number, admitted: Annotated[tuple[Login, Action], Depends(admit)], fields: Fields) -> Response:
+        login, action = admitted
         given = _read_given(action.given, fields)
         desk.change(number, lambda: action.do(desk.changes, login, number, given))
         return RedirectResponse(f"/requests/{number}", 303)

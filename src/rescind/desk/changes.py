@@ -40,7 +40,7 @@ class Changes:
         with self.open() as history:
             check_request(history, request, _WITHIN, datetime.now(UTC))
             (called,) = history.participants.describe([history.participants.find([request.client])])[0]
-            with history.credit(login.name, login.role):
+            with history.credit(login.name, login.role.value):
                 number = history.requests.ask(
                     [request.client], _BUDGET, scope=scope_of(request), sender=request.sender
                 )
@@ -49,17 +49,17 @@ class Changes:
 
     def extend(self, login: Login, number: int, days: int, reason: str) -> None:
         """Extend a deadline; ``ValueError`` if that cannot be."""
-        with self.open() as history, history.credit(login.name, login.role):
+        with self.open() as history, history.credit(login.name, login.role.value):
             history.requests.extend(number, days, reason)
 
     def withdraw(self, login: Login, number: int, reason: str) -> None:
         """Take a request back; ``ValueError`` if that cannot be."""
-        with self.open() as history, history.credit(login.name, login.role):
+        with self.open() as history, history.credit(login.name, login.role.value):
             history.requests.withdraw(number, reason)
 
     def refuse(self, login: Login, number: int, reason: str) -> None:
         """Refuse a request in the login's name; ``ValueError`` if that cannot be."""
-        with self.open() as history, history.credit(login.name, login.role):
+        with self.open() as history, history.credit(login.name, login.role.value):
             history.requests.refuse(number, login.name, reason)
 
     def write_approval(self, login: Login, number: int) -> tuple[int, str] | None:
@@ -95,7 +95,7 @@ class Changes:
                 "a login's word is not enough here: sign with a key of your own, or ask the operator for "
                 "--logins-approve"
             )
-        with self.open() as history, history.credit(login.name, login.role):
+        with self.open() as history, history.credit(login.name, login.role.value):
             if number in history.timeline.open_requests and history.timeline.planned_at(number).sequence != plan:
                 raise StalePlanError(f"request {number} was planned again since you looked: look at that plan first")
             history.requests.approve(number, login.name, signed and (lambda text: _check(text, *signed)))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -75,22 +76,32 @@ def serve(open_history: Callable[[], AbstractContextManager[History]], settings:
         outbox.start()
     reader.start()
     app = make_app(Desk(reader, Changes(open_history, settings.by_login), Guard(settings.logins)))
-    certificate, key = settings.tls or (None, None)
     try:
-        uvicorn.run(
-            app,
-            host=settings.host,
-            port=settings.port,
-            ssl_certfile=certificate,
-            ssl_keyfile=key,
-            # Addresses and times of whoever looks are nobody's business.
-            access_log=False,
-            log_level="warning",
-            server_header=False,
-            limit_concurrency=_MOST_CONNECTIONS,
-            timeout_keep_alive=20,
-        )
+        uvicorn.Server(configure(app, settings.host, settings.port, settings.tls)).run()
     finally:
         reader.stop()
         if outbox is not None:
             outbox.stop()
+
+
+def configure(
+    app: Any, host: str = "127.0.0.1", port: int = 8765, tls: tuple[Path, Path] | None = None
+) -> uvicorn.Config:
+    """Return how an application is served."""
+    certificate, key = tls or (None, None)
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        # Addresses and times of whoever looks are nobody's business.
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_keep_alive=20,
+        timeout_graceful_shutdown=5,
+    )
