@@ -19,10 +19,10 @@ import yaml
 
 from benchmarks._documented import read_units
 from rescind import History
-from rescind.cli.status import render_metrics
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
+from rescind.views.metrics import render_metrics
 from rescind.views.overview import read_gauges
 from tests.builders import everybody
 

@@ -153,9 +153,9 @@ class Desk:
     def to_sign(self, login: Login, number: int) -> tuple[int, str]:
         """Return a plan's number and the text that approves it; ``HTTPException`` 409 if there is none to approve."""
         self.request(number)
-        if (found := self.changes.write_approval(login, number)) is None:
+        if (approval := self.changes.write_approval(login, number)) is None:
             raise HTTPException(409, f"request {number} has no plan to approve: the federation's next run makes one")
-        return found
+        return approval
 
     def certificate(self, number: int) -> bytes:
         """Return the file of a request's certificate; ``HTTPException`` 404 if there is none."""
@@ -171,25 +171,23 @@ class Action:
     """What can be done to a request: by whom, with what, and how."""
 
     right: Role
-    given: type[Given]
+    takes: type[Given]
     do: Callable[[Changes, Login, int, Any], None]
 
 
 _ACTIONS: Final = {
     "extend": Action(
-        Role.OPERATE, Extension, lambda changes, login, at, given: changes.extend(login, at, given.days, given.reason)
+        Role.OPERATE, Extension, lambda changes, login, at, body: changes.extend(login, at, body.days, body.reason)
     ),
     "withdraw": Action(
-        Role.OPERATE, Withdrawal, lambda changes, login, at, given: changes.withdraw(login, at, given.reason)
+        Role.OPERATE, Withdrawal, lambda changes, login, at, body: changes.withdraw(login, at, body.reason)
     ),
-    "refuse": Action(
-        Role.APPROVE, Refusal, lambda changes, login, at, given: changes.refuse(login, at, given.reason)
-    ),
+    "refuse": Action(Role.APPROVE, Refusal, lambda changes, login, at, body: changes.refuse(login, at, body.reason)),
     "approve": Action(
         Role.APPROVE,
         Agreement,
-        lambda changes, login, at, given: changes.approve(
-            login, at, given.plan, given.signed and (given.signed.key, given.signed.signature)
+        lambda changes, login, at, body: changes.approve(
+            login, at, body.plan, body.signed and (body.signed.key, body.signed.signature)
         ),
     ),
 }
@@ -203,17 +201,17 @@ async def _read_form(request: Request) -> Mapping[str, str]:
     """Return the fields of a form, each once."""
     try:
         text = (await request.body()).decode()
-        found = parse_qs(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=10)
+        values = parse_qs(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=10)
     except ValueError as error:
         raise HTTPException(400, "that is no form of this desk") from error
-    return {name: values[0].strip() for name, values in found.items()}
+    return {name: texts[0].strip() for name, texts in values.items()}
 
 
 Body: TypeAlias = Annotated[bytes, Depends(_read_body)]
 Fields: TypeAlias = Annotated[Mapping[str, str], Depends(_read_form)]
 
 
-def _read_given(kind: type[Given], fields: Mapping[str, str]) -> Given:
+def _read_fields(kind: type[Given], fields: Mapping[str, str]) -> Given:
     """Return what a form gives; ``HTTPException`` 400 if that is not what the action takes."""
     try:
         # What a key's owner pastes is JSON itself.
@@ -251,7 +249,7 @@ def _allowed(desk: Desk, right: Role) -> Any:
 def _add_interface(app: FastAPI, desk: Desk) -> None:
     secured = Depends(_BEARER)
     read, approver = _allowed(desk, Role.READ), _allowed(desk, Role.APPROVE)
-    body = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
+    any_object = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
 
     @app.get("/health", responses=_errors(503), summary="Whether what is shown is up to date")
     def health() -> Told:
@@ -294,7 +292,7 @@ def _add_interface(app: FastAPI, desk: Desk) -> None:
         status_code=201,
         dependencies=[secured],
         responses=_CHANGE,
-        openapi_extra=body,
+        openapi_extra=any_object,
         summary="Hand in what a participant signed (rescind leave); its receipt is for that participant alone",
     )
     def add(login: Annotated[Login, _allowed(desk, Role.ASK)], content: Body) -> Receipt:
@@ -304,11 +302,11 @@ def _add_interface(app: FastAPI, desk: Desk) -> None:
 
     def add_action(name: str, action: Action) -> None:
         def change(
-            number: Number, login: Annotated[Login, _allowed(desk, action.right)], given: Given
+            number: Number, login: Annotated[Login, _allowed(desk, action.right)], body: Given
         ) -> RequestShown:
-            return desk.change(number, lambda: action.do(desk.changes, login, number, given))
+            return desk.change(number, lambda: action.do(desk.changes, login, number, body))
 
-        change.__annotations__["given"] = action.given
+        change.__annotations__["body"] = action.takes
         path = f"/api/v1/requests/{{number}}/{name}"
         app.post(path, name=name, dependencies=[secured], responses=_CHANGE)(change)
 
@@ -318,7 +316,7 @@ def _add_interface(app: FastAPI, desk: Desk) -> None:
     @app.post(
         "/api/v1/receipt",
         responses=_errors(400, 404, 413, 429, 503),
-        openapi_extra=body,
+        openapi_extra=any_object,
         summary="How the request of a receipt's owner stands; the receipt is the only key to it",
     )
     def find_own(content: Body, request: Request) -> Found:
@@ -380,8 +378,8 @@ def _add_pages(app: FastAPI, desk: Desk) -> None:
     @app.post("/requests/{number}/{name}", **page)
     def change(number: Number, admitted: Annotated[tuple[Login, Action], Depends(admit)], fields: Fields) -> Response:
         login, action = admitted
-        given = _read_given(action.given, fields)
-        desk.change(number, lambda: action.do(desk.changes, login, number, given))
+        body = _read_fields(action.takes, fields)
+        desk.change(number, lambda: action.do(desk.changes, login, number, body))
         return RedirectResponse(f"/requests/{number}", 303)
 
     @app.get("/leaver", **page)

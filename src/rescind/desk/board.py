@@ -265,9 +265,9 @@ def _steps(timeline: Timeline) -> Iterator[tuple[int, Step]]:
     filed, logins = 0, timeline.logins
     by_entry = {timeline.planned_at(asked.number).sequence: asked.number for asked in timeline.requests}
 
-    def step(entry: Entry, what: str) -> Step:
+    def step(entry: Entry, happening: str) -> Step:
         done = logins.get(entry.sequence)
-        return Step(time=entry.time, what=what, login=None if done is None else f"{done.login} ({done.role})")
+        return Step(time=entry.time, what=happening, login=None if done is None else f"{done.login} ({done.role})")
 
     for entry, event in timeline.moments:
         match event:
@@ -301,9 +301,9 @@ def _steps(timeline: Timeline) -> Iterator[tuple[int, Step]]:
 
 def find_certificates(folder: Path | None) -> dict[tuple[str, int], Path]:
     """Return the certificates in a folder by run and request, the newest of each; who signed is not looked at."""
-    found: dict[tuple[str, int], Path] = {}
+    by_request: dict[tuple[str, int], Path] = {}
     if folder is None:
-        return found
+        return by_request
     files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)[-_MOST_CERTIFICATES:]
     for path in files:
         try:
@@ -311,15 +311,15 @@ def find_certificates(folder: Path | None) -> dict[tuple[str, int], Path]:
         except (CertificateError, OSError):
             # Approvals and receipts may lie there, too.
             continue
-        found[predicate.run, predicate.request] = path
-    return found
+        by_request[predicate.run, predicate.request] = path
+    return by_request
 
 
 def read_measured(path: Path | None) -> list[Measured]:
     """Return the accuracies on held-out data, as far as a file has any; nobody's own data's."""
     scores = {} if path is None or not path.exists() else read_accuracies(path)
     ordered: list[tuple[ModelId, float]] = sorted(
-        (model_id, each.test) for model_id, each in scores.items() if each.test is not None
+        (model_id, one.test) for model_id, one in scores.items() if one.test is not None
     )
     return [Measured(branch=model_id.branch, round=model_id.round, accuracy=test) for model_id, test in ordered]
 
@@ -391,8 +391,8 @@ class Reader:
         now, certificates = datetime.now(UTC), find_certificates(self.certificates)
         with self.open() as history:
             if monotonic() - self._examined > _HEALTH_EVERY:
-                found = [finding for finding in examine_history(history) if finding.verdict == "repair"]
-                self._problems = [f"{finding.what}: {finding.detail}" for finding in found]
+                repairs = [finding for finding in examine_history(history) if finding.verdict == "repair"]
+                self._problems = [f"{finding.what}: {finding.detail}" for finding in repairs]
                 self._examined = monotonic()
             return read_board(
                 history,

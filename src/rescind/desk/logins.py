@@ -124,11 +124,11 @@ def remove_login(path: Path, name: str) -> None:
 
 def find_login(logins: Sequence[Login], token: str) -> Login | None:
     """Return the login that a token belongs to; every one is compared, so that time tells nothing."""
-    digest, found = _digest(token), None
+    digest, owner = _digest(token), None
     for login in logins:
         if hmac.compare_digest(login.digest, digest):
-            found = login
-    return found
+            owner = login
+    return owner
 
 
 def _digest(token: str) -> str:

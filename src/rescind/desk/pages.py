@@ -283,19 +283,19 @@ def _withdraw(number: int) -> Iterator[str]:
     yield _form(number, "withdraw", _ask_why("withdraw", "Why, if there is a reason to tell", ""), "Withdraw")
 
 
-def render_leaver(found: Found | None = None, receipt: str = "", problem: str = "") -> str:
-    """Return the page on which a participant finds its request by its receipt; ``found`` is what is told of it."""
+def render_leaver(own: Found | None = None, receipt: str = "", problem: str = "") -> str:
+    """Return the page on which a participant finds its request by its receipt; ``own`` is what is told of it."""
     content = list(render_warning("That receipt is of no use here", [problem] if problem else []))
-    if found is not None:
+    if own is not None:
         told = {
-            "your request": f"number {found.request}",
-            "state": found.state,
-            "asked": found.asked[:10],
-            "due": found.deadline[:10],
-            "certificate": "signed" if found.certificate else "not yet",
+            "your request": f"number {own.request}",
+            "state": own.state,
+            "asked": own.asked[:10],
+            "due": own.deadline[:10],
+            "certificate": "signed" if own.certificate else "not yet",
         }
         content += render_table(told.items())
-    if found is not None and found.certificate:
+    if own is not None and own.certificate:
         content.append(
             f'<form method="post" action="/leaver/certificate"><input type="hidden" name="receipt" '
             f'value="{html.escape(receipt)}"><p><button>Fetch the certificate</button></p></form>'
