@@ -68,6 +68,7 @@ def test_the_page_has_a_unit_for_everything_that_a_timer_starts() -> None:
     assert set(UNITS) == {
         "federation-superlink.service",
         "federation-serverapp.service",
+        "rescind-desk.service",
         *(
             f"rescind-{name}.{kind}"
             for name in ("run", "check", "metrics", "doctor")
@@ -76,7 +77,7 @@ def test_the_page_has_a_unit_for_everything_that_a_timer_starts() -> None:
     }
     timers = [name for name in UNITS if name.endswith(".timer")]
     (enabled,) = re.findall(r"^systemctl enable --now (.*)$", PAGE, re.MULTILINE)
-    services = {"nginx", "federation-superlink.service", "federation-serverapp.service"}
+    services = {"nginx", "federation-superlink.service", "federation-serverapp.service", "rescind-desk.service"}
     assert set(enabled.split()) == {*services, *timers}
 
 
