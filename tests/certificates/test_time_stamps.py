@@ -260,19 +260,21 @@ def test_a_certificate_that_was_changed_or_is_another_does_not_fit(
     folder: Path, authority: Authority, everyday: tuple[Authority, str]
 ) -> None:
     ask_for(folder, everyday, "--certificate", folder / "certificate.json")
-    again = ask_for(folder, everyday, "--certificate", folder / "certificate.json")
-    assert (again.exit_code, "already" in again.output) == (1, True), again.output
     certify(folder, "other.json")
     shutil.copy(folder / "certificate.json.tsr", folder / "other.json.tsr")
     code, output = check(folder, certificate="other.json")
-    assert (code, "is not this certificate as it is now. Ask for its own" in output) == (23, True), output
+    assert (code, "is not this certificate as it is now: " in output) == (23, True), output
     code, output = check(folder, "--history", folder / "history", certificate="other.json")
-    assert (code, "nor a head of this history" in output) == (23, True), output
+    assert (code, "nor a head of the history: " in output) == (23, True), output
     # The same statement with one signature more is another file.
     create_key(folder / "officer", PASSPHRASE)
     said("certify", folder / "history", 1, "--key", folder / "officer", "-o", folder / "certificate.json")
     assert check(folder)[0] == 23
-    assert ask_for(folder, everyday, "--certificate", folder / "certificate.json").exit_code == 0
+    words = ("--certificate", folder / "certificate.json")
+    again = ask_for(folder, everyday, *words)
+    assert (again.exit_code, "is there already, and not written over" in again.output) == (1, True), again.output
+    (folder / "certificate.json.tsr").unlink()
+    assert ask_for(folder, everyday, *words).exit_code == 0
     assert check(folder)[0] == 0
 
 
@@ -297,7 +299,7 @@ def test_a_history_rewritten_with_the_secret_lacks_the_head_of_a_stamp_kept_else
     run_sql(folder / "history", "DELETE FROM journal WHERE kind = 'time stamp'")
     rewrite(folder)
     code, output = check(folder, *kept, certificate="new.json")
-    assert (code, "or the other rewritten or rolled back since" in output) == (23, True), output
+    assert (code, "or the history rewritten or rolled back" in output) == (23, True), output
     # A new time stamp helps nobody: it is of today, and the old one fits no better.
     assert ask_for(folder, everyday, "--certificate", folder / "new.json").exit_code == 0
     assert check(folder, *kept, certificate="new.json")[0] == 23
@@ -342,14 +344,13 @@ def test_a_timer_stamps_every_so_many_entries(
     with History(folder / "history") as history:
         entries = len(entries_of(history))
     assert "Nothing to do" in ask_for(folder, everyday, "--every", entries + 1).output
-    assert ask_for(folder, everyday, "--every", entries, "-o", folder / "head.tsr").exit_code == 0
+    assert ask_for(folder, everyday, "--every", entries, "-o", folder / "first.tsr").exit_code == 0
     # Its own entry is none that would have to be stamped.
-    assert f"{0} entries came since" in ask_for(folder, everyday, "--every", 1, "-o", folder / "head.tsr").output
+    assert "0 entries came since" in ask_for(folder, everyday, "--every", 1, "-o", folder / "head.tsr").output
     with History(folder / "history") as history:
         history.requests.ask(["clinic-2"], BUDGET)
     assert "1 entries came since" in ask_for(folder, everyday, "--every", 2).output
     assert len(authority.queries) == 1
-    # The newest stands for those before it.
     again = ask_for(folder, everyday, "--every", 1, "-o", folder / "head.tsr", "--json")
     assert '"stamped": true' in again.output
     assert check(folder, "--history", folder / "history", "--stamp", folder / "head.tsr")[0] == 0
@@ -536,15 +537,6 @@ def test_without_the_package_the_rest_verifies(
     assert (code, "time stamps need rfc3161-client: pip install rfc3161-client" in output) == (1, True), output
     result = ask_for(folder, everyday)
     assert (result.exit_code, "pip install rfc3161-client" in result.output) == (1, True)
-
-
-def test_what_lies_in_the_way_is_not_written_over(
-    folder: Path, authority: Authority, everyday: tuple[Authority, str]
-) -> None:
-    before = (folder / "key").read_bytes()
-    result = ask_for(folder, everyday, "-o", folder / "key")
-    assert (result.exit_code, "is there and not written over" in result.output) == (23, True), result.output
-    assert (folder / "key").read_bytes() == before
 
 
 def test_nothing_and_another_historys_certificate_are_not_stamped(

@@ -92,13 +92,13 @@ def open_stamp(
         raise TimeStampError(f"it has more than {LONGEST_STAMP} bytes, and no time stamp has: look what it is")
     try:
         response = client.decode_timestamp_response(content)
-        for wrong in _find_wrong(response, query):
+        for wrong in _find_wrong(response, authorities, query):
             raise TimeStampError(wrong)
-        info, (signer,) = response.tst_info, _find_signers(response.signed_data)
+        info, (signer,) = response.tst_info, _find_signers(response.signed_data, authorities)
         client.VerifierBuilder(roots=list(authorities)).build().verify(response, info.message_imprint.message)
     except client.VerificationError as refusal:
         raise TimeStampError(
-            f"its signature leads to no authority in the file: it was changed, or is by one whose certificate is of "
+            "its signature leads to no authority in the file: it was changed, or is by one whose certificate is of "
             f"{signer.issuer.rfc4514_string()!a:.200}. Give that one's root, and the certificates between"
         ) from refusal
     except TimeStampError:
@@ -147,8 +147,8 @@ def stamp(
         stamped = open_stamp(reply, authorities, query)
     except TimeStampError as refusal:
         raise TimeStampError(f"nothing is recorded, for the answer cannot be used: {refusal}") from refusal
-    token = b64encode(reply).decode()
-    history.journal.record(HeadStamped(entry, token, "" if certificate is None else stamped.digest.hex()))
+    named = "" if certificate is None else stamped.digest.hex()
+    history.journal.record(HeadStamped(entry, b64encode(reply).decode(), named))
     return reply, stamped
 
 
@@ -176,48 +176,44 @@ def check_stamps(
         ValueError: the package that reads them is not installed.
     """
     _load_client()
-    digest, numbers = hashlib.sha256(content).digest(), {} if history is None else history.journal.heads()
+    # Read before the heads, as somebody may write meanwhile. Those of other certificates tell nothing without them.
+    digest, events = hashlib.sha256(content).digest(), () if history is None else history.timeline.of(HeadStamped)
+    recorded = [event for _, event in events if event.certificate in ("", digest.hex())]
+    numbers = {} if history is None else history.journal.heads()
     own = numbers.get(head, 0)
     # The certificate names its head: a stamp of the one is a stamp of the other.
     entries = {hashlib.sha256(each).digest(): number for each, number in numbers.items()} | {digest: own}
     found = [open_stamp(each, authorities) for each in stamps]
     for each in found:
         if each.digest not in entries:
+            looked = "this certificate as it is now" + (" nor a head of the history" if history is not None else "")
             raise TimeStampError(
-                f"what was {each} is not this certificate as it is now"
-                + (
-                    ". Ask for its own; if the history was stamped, give that, too"
-                    if history is None
-                    else ", nor a head of this history: the one was signed anew, or the other rewritten or rolled "
-                    "back since. Ask for what was stamped"
-                )
+                f"what was {each} is not {looked}: the certificate was signed anew since, or the history rewritten or "
+                "rolled back. Ask for what was stamped; a stamp of the history is compared with --history"
             )
     strange = 0
-    for entry, event in () if history is None else history.timeline.of(HeadStamped):
-        # Those of other certificates tell nothing without them.
-        if event.certificate in ("", digest.hex()):
-            try:
-                recorded = open_stamp(b64decode(event.token), authorities)
-            except (TimeStampError, ValueError):
-                strange += 1
-                continue
-            if entries.get(recorded.digest) != event.entry:
-                raise TimeStampError(
-                    f"what was {recorded} is not the head after entry {event.entry}, as entry {entry.sequence} says: "
-                    "the history was rewritten since. Ask for the one that was stamped"
-                )
-            found.append(recorded)
+    for event in recorded:
+        try:
+            each = open_stamp(b64decode(event.token), authorities)
+        except (TimeStampError, ValueError):
+            strange += 1
+            continue
+        if entries.get(each.digest) != event.entry:
+            raise TimeStampError(
+                f"what was {each} is not the head after entry {event.entry}, as the journal says: the history was "
+                "rewritten since. Ask for the one that was stamped"
+            )
+        found.append(each)
     found.sort(key=lambda each: each.time)
-    since = next((each for each in found if each.digest == digest), None) or next(
-        (each for each in found if history is not None and entries[each.digest] >= own), None
-    )
+    of_its_own = [each for each in found if each.digest == digest]
+    since = next(iter([*of_its_own, *(each for each in found if entries[each.digest] >= own)]), None)
     if since is None and not stamps:
         raise TimeStampError(
             "no time stamp shows since when it exists: ask for the one that lies beside it, CERTIFICATE.tsr, or for "
             "another (rescind stamp HISTORY --certificate)"
         )
     holds, unchecked = [], [_WORD_OF_THE_AUTHORITY]
-    if since is not None and since.digest == digest:
+    if of_its_own:
         holds.append(f"{since}: it existed by then with its signatures, and is unchanged")
     else:
         unchecked.append("since when it exists: it has no time stamp of its own")
@@ -245,28 +241,34 @@ def _load_client() -> ModuleType:
     return rfc3161_client
 
 
-def _find_signers(data: SignedData) -> list[x509.Certificate]:
-    """Return the certificates in a token that may be its only signer's."""
+def _find_signers(data: SignedData, authorities: Sequence[x509.Certificate]) -> set[x509.Certificate]:
+    """Return the certificates that may be the only signer's.
+
+    Issuers are not compared: to OpenSSL two spellings are one, and a token may come with a certificate that nobody
+    signed with.
+    """
     (signer,) = data.signer_infos
-    known = [x509.load_der_x509_certificate(each) for each in data.certificates]
-    return [each for each in known if (each.issuer, each.serial_number) == (signer.issuer, signer.serial_number)]
+    known = {*authorities, *map(x509.load_der_x509_certificate, data.certificates)}
+    return {each for each in known if each.serial_number == signer.serial_number}
 
 
-def _find_wrong(response: TimeStampResponse, query: TimeStampRequest | None) -> Iterator[str]:
+def _find_wrong(
+    response: TimeStampResponse, authorities: Sequence[x509.Certificate], query: TimeStampRequest | None
+) -> Iterator[str]:
     """Say what is wrong with a reply, apart from its signature; the package leaves some of it to others."""
     if response.status:
         words = shorten(" ".join(response.status_string), 100)
         yield f"the authority refused, with status {response.status} {words!r}: ask it why, or ask another one"
     info = response.tst_info
-    imprint, nonce = info.message_imprint, info.nonce
+    imprint = info.message_imprint
     algorithms = {each.dotted_string for each in response.signed_data.digest_algorithms}
     if imprint.hash_algorithm.dotted_string != _SHA256 or not algorithms <= _SOUND or info.policy is None:
         yield "it rests on another digest than SHA-256, or names no policy: have it made by another authority"
     if query is not None and imprint.message != query.message_imprint.message:
         yield "it is of something else than what was sent: ask again, or another authority"
-    if query is not None and nonce != query.nonce:
+    if query is not None and info.nonce != query.nonce:
         yield "it answers another query, made before or for somebody else: ask again, or another authority"
-    signers = _find_signers(response.signed_data)
+    signers = _find_signers(response.signed_data, authorities)
     if len(signers) != 1:
         yield "it holds not exactly one certificate of its signer: have it made anew"
     for signer in signers:

@@ -35,11 +35,8 @@ def stamp(
     Example: rescind stamp hospital-history --tsa https://tsa.example.org --tsa-certificate tsa.pem -o head.tsr
     """
     with open_existing(history) as opened:
-        from hashlib import sha256
-
         from rescind.certificates.envelope import read_content
-        from rescind.certificates.errors import TimeStampError
-        from rescind.certificates.time_stamps import LONGEST_STAMP, open_stamp, read_authorities
+        from rescind.certificates.time_stamps import LONGEST_STAMP, read_authorities
         from rescind.certificates.time_stamps import stamp as have_stamped
         from rescind.cli.authority import ask
         from rescind.private_files import name_when_full, read_bounded
@@ -54,13 +51,9 @@ def stamp(
             words = f"Nothing to do: {since} entries came since the last time stamp."
             show({"stamped": False, "entries": since}, [words], as_json)
             return
+        # An earlier stamp shows more than a later one.
         if output is not None and output.exists():
-            try:
-                earlier = open_stamp(read_bounded(output, LONGEST_STAMP), authorities)
-            except TimeStampError as other:
-                raise TimeStampError(f"{output} is there and not written over: {other}") from other
-            if content is not None and earlier.digest == sha256(content).digest():
-                raise ValueError(f"{certificate} was {earlier} already, which shows more than a later time stamp")
+            raise ValueError(f"{output} is there already, and not written over: choose another file by --output")
         reply, stamped = have_stamped(opened, lambda query: ask(tsa, query), authorities, content)
         if output is not None:
             with name_when_full(output):
