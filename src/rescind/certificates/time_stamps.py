@@ -182,31 +182,33 @@ def check_stamps(
     numbers = {} if history is None else history.journal.heads()
     own = numbers.get(head, 0)
     # The certificate names its head: a stamp of the one is a stamp of the other.
-    entries = {hashlib.sha256(each).digest(): number for each, number in numbers.items()} | {digest: own}
-    found = [open_stamp(each, authorities) for each in stamps]
-    for each in found:
-        if each.digest not in entries:
-            looked = "this certificate as it is now" + (" nor a head of the history" if history is not None else "")
+    entries = {hashlib.sha256(past).digest(): number for past, number in numbers.items()} | {digest: own}
+    opened = [open_stamp(token, authorities) for token in stamps]
+    for time_stamp in opened:
+        if time_stamp.digest not in entries:
             raise TimeStampError(
-                f"what was {each} is not {looked}: the certificate was signed anew since, or the history rewritten or "
-                "rolled back. Ask for what was stamped; a stamp of the history is compared with --history"
+                f"what was {time_stamp} is not this certificate as it is now"
+                + (" nor a head of the history" if history is not None else "")
+                + ": the certificate was signed anew since, or the history rewritten or rolled back. Ask for what "
+                "was stamped; a stamp of the history is compared with --history"
             )
     strange = 0
     for event in recorded:
         try:
-            each = open_stamp(b64decode(event.token), authorities)
+            time_stamp = open_stamp(b64decode(event.token), authorities)
         except (TimeStampError, ValueError):
             strange += 1
             continue
-        if entries.get(each.digest) != event.entry:
+        if entries.get(time_stamp.digest) != event.entry:
             raise TimeStampError(
-                f"what was {each} is not the head after entry {event.entry}, as the journal says: the history was "
-                "rewritten since. Ask for the one that was stamped"
+                f"what was {time_stamp} is not the head after entry {event.entry}, as the journal says: the history "
+                "was rewritten since. Ask for the one that was stamped"
             )
-        found.append(each)
-    found.sort(key=lambda each: each.time)
-    of_its_own = [each for each in found if each.digest == digest]
-    since = next(iter([*of_its_own, *(each for each in found if entries[each.digest] >= own)]), None)
+        opened.append(time_stamp)
+    opened.sort(key=lambda time_stamp: time_stamp.time)
+    of_its_own = [time_stamp for time_stamp in opened if time_stamp.digest == digest]
+    covering = [time_stamp for time_stamp in opened if entries[time_stamp.digest] >= own]
+    since = next(iter([*of_its_own, *covering]), None)
     if since is None and not stamps:
         raise TimeStampError(
             "no time stamp shows since when it exists: ask for the one that lies beside it, CERTIFICATE.tsr, or for "
@@ -220,12 +222,12 @@ def check_stamps(
     if history is None:
         unchecked.append("whether the history still is what was stamped with it: give the history")
         return holds, unchecked
-    newest = max(found, key=lambda each: entries[each.digest])
+    newest = max(opened, key=lambda time_stamp: entries[time_stamp.digest])
     holds += [
-        f"{each}: the history existed by then up to entry {entries[each.digest]} of {len(numbers)}"
-        for each in dict.fromkeys((since or newest, newest))
+        f"{time_stamp}: the history existed by then up to entry {entries[time_stamp.digest]} of {len(numbers)}"
+        for time_stamp in dict.fromkeys((since or newest, newest))
     ]
-    unchecked.append(f"whether the history was rewritten before its first time stamp, of {found[0].time:%Y-%m-%d}")
+    unchecked.append(f"whether the history was rewritten before its first time stamp, of {opened[0].time:%Y-%m-%d}")
     if later := history.journal.count_after(entries[newest.digest]):
         unchecked.append(f"whether what came after the newest time stamp was rewritten: {later} entries")
     if strange:
@@ -248,8 +250,8 @@ def _find_signers(data: SignedData, authorities: Sequence[x509.Certificate]) -> 
     signed with.
     """
     (signer,) = data.signer_infos
-    known = {*authorities, *map(x509.load_der_x509_certificate, data.certificates)}
-    return {each for each in known if each.serial_number == signer.serial_number}
+    certificates = {*authorities, *map(x509.load_der_x509_certificate, data.certificates)}
+    return {certificate for certificate in certificates if certificate.serial_number == signer.serial_number}
 
 
 def _find_wrong(
@@ -261,7 +263,7 @@ def _find_wrong(
         yield f"the authority refused, with status {response.status} {words!r}: ask it why, or ask another one"
     info = response.tst_info
     imprint = info.message_imprint
-    algorithms = {each.dotted_string for each in response.signed_data.digest_algorithms}
+    algorithms = {algorithm.dotted_string for algorithm in response.signed_data.digest_algorithms}
     if imprint.hash_algorithm.dotted_string != _SHA256 or not algorithms <= _SOUND or info.policy is None:
         yield "it rests on another digest than SHA-256, or names no policy: have it made by another authority"
     if query is not None and imprint.message != query.message_imprint.message:
@@ -277,6 +279,6 @@ def _find_wrong(
                 f"its authority's certificate was not valid on {info.gen_time:%Y-%m-%d}, when it was made, but from "
                 f"{signer.not_valid_before_utc:%Y-%m-%d} to {signer.not_valid_after_utc:%Y-%m-%d}: ask another one"
             )
-        uses = [each for each in signer.extensions if isinstance(each.value, x509.ExtendedKeyUsage)]
-        if [(each.critical, list(each.value)) for each in uses] != [(True, [ExtendedKeyUsageOID.TIME_STAMPING])]:
+        uses = [use for use in signer.extensions if isinstance(use.value, x509.ExtendedKeyUsage)]
+        if [(use.critical, list(use.value)) for use in uses] != [(True, [ExtendedKeyUsageOID.TIME_STAMPING])]:
             yield "the certificate that signed it is not for time stamps (timeStamping, alone, critical): ask another"

@@ -59,6 +59,6 @@ def stamp(
             with name_when_full(output):
                 output.write_bytes(reply)
     result = {"stamped": True, "time": stamped.time.isoformat(), "authority": stamped.authority}
-    what = "The history's head" if certificate is None else f"{certificate}"
+    named = "The history's head" if certificate is None else f"{certificate}"
     keep = [f"Hand out copies of {output}: they show it if the history is rewritten."] if output else []
-    show(result, [f"{what} was {stamped}.", *keep], as_json)
+    show(result, [f"{named} was {stamped}.", *keep], as_json)
