@@ -6,10 +6,12 @@ Whoever has the secret file can compute a chain anew, but could not have the new
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.metadata import version
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -238,8 +240,13 @@ def check_stamps(
 def _load_client() -> ModuleType:
     try:
         import rfc3161_client
-    except ModuleNotFoundError as missing:
-        raise ValueError("time stamps need rfc3161-client: pip install rfc3161-client") from missing
+
+        installed = tuple(map(int, re.findall("[0-9]+", version("rfc3161-client"))[:3]))
+    except ModuleNotFoundError:
+        installed = ()
+    # Those before trust whatever root a time stamp brings along.
+    if installed < (1, 0, 9):
+        raise ValueError("time stamps need rfc3161-client, 1.0.9 or newer: pip install -U rfc3161-client")
     return rfc3161_client
 
 
