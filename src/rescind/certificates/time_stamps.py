@@ -227,7 +227,7 @@ def check_stamps(
     newest = max(opened, key=lambda time_stamp: entries[time_stamp.digest])
     holds += [
         f"{time_stamp}: the history existed by then up to entry {entries[time_stamp.digest]} of {len(numbers)}"
-        for time_stamp in dict.fromkeys((since or newest, newest))
+        for time_stamp in dict.fromkeys((newest if of_its_own else since or newest, newest))
     ]
     unchecked.append(f"whether the history was rewritten before its first time stamp, of {opened[0].time:%Y-%m-%d}")
     if later := history.journal.count_after(entries[newest.digest]):
