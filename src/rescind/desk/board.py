@@ -19,7 +19,6 @@ from rescind.certificates.errors import CertificateError
 from rescind.certificates.predicate import Statement
 from rescind.core.edges import ModelId
 from rescind.engines.accuracies import read_accuracies
-from rescind.errors import HistoryError, NoHistoryError
 from rescind.history.events import (
     DeadlineExtended,
     DoneByLogin,
@@ -371,14 +370,15 @@ class Reader:
         """Read the board anew; what cannot be read is said in its place."""
         with self._lock:
             try:
-                self._board, self._problem = self._look(), ""
-                self._read = monotonic()
+                self._board, self._read = self._look(), monotonic()
                 self.notify(self._board)
-            except NoHistoryError:
-                self._problem = "nothing has been recorded yet"
-            except (HistoryError, OSError, ValueError) as error:
-                self._problem = make_plain(str(error))
-                _LOG.warning("rescind: the desk cannot read the history: %s", self._problem)
+                self._problem = ""
+            except Exception as error:
+                # Whatever it is, what is wrong now need not be at the next look.
+                problem = make_plain(str(error) or type(error).__name__)
+                if problem != self._problem:
+                    _LOG.warning("rescind: the desk cannot read the history: %s", problem)
+                self._problem = problem
 
     def _go_on(self) -> None:
         rest = _EVERY
