@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rescind.desk.board import Reader
 from tests.desk.conftest import Office
 
 # What is shown, whatever else is wrong
@@ -41,6 +42,30 @@ def test_the_desk_reads_on_once_a_damaged_database_is_restored(
     ledger.write_bytes(whole)
     wait_for(lambda: not reader.problem)
     reader.stop()
+
+
+def test_a_long_look_is_soon_followed_by_another(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    moment, rests = [1000.0], list[float]()
+    monkeypatch.setattr("rescind.desk.board.monotonic", lambda: moment[0])
+
+    class Ended:
+        def wait(self, rest: float) -> bool:
+            rests.append(rest)
+            moment[0] += rest
+            assert reader.problem == ""
+            return len(rests) > 3
+
+    def examine(_: object) -> list[Any]:
+        moment[0] += 60
+        return []
+
+    monkeypatch.setattr("rescind.desk.board.examine_history", examine)
+    monkeypatch.setattr("rescind.desk.board._HEALTH_EVERY", 0.0)
+    reader = Reader(office.open)
+    reader._ended = Ended()  # type: ignore[assignment]
+    reader.refresh()
+    reader._go_on()
+    assert max(rests) < 300
 
 
 def test_a_file_of_accuracies_that_is_no_such_file_is_said(office: Office) -> None:

@@ -385,7 +385,8 @@ class Reader:
         while not self._ended.wait(rest):
             begun = monotonic()
             self.refresh()
-            rest = max(_EVERY, _SPARE * (monotonic() - begun))
+            # Looking at all of a history takes long, once an hour: no reason to show nothing new for the rest of it.
+            rest = min(max(_EVERY, _SPARE * (monotonic() - begun)), _STALE / 2)
 
     def _look(self) -> Board:
         now, certificates = datetime.now(UTC), find_certificates(self.certificates)
