@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
 from time import sleep
 from typing import Any
 
 import pytest
 
+from rescind.certificates.envelope import LONGEST, read_statement, sign
+from rescind.certificates.keys import load_signer
+from rescind.certificates.predicate import REPORT_TYPE, Statement
 from rescind.desk.board import Reader
+from rescind.desk.logins import Role
+from rescind.history.participants import blind_name
+from tests.builders import said
 from tests.desk.conftest import Office
+
+PHRASE = "correct horse battery"
+
+
+@pytest.fixture
+def officer(office: Office, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a key for signing."""
+    monkeypatch.setenv("RESCIND_PASSPHRASE", PHRASE)
+    assert said("key", "new", office.folder / "officer.key").exit_code == 0
+    return office.folder / "officer.key"
+
 
 # What is shown, whatever else is wrong
 
@@ -77,3 +99,73 @@ def test_a_file_of_accuracies_that_is_no_such_file_is_said(office: Office) -> No
     file.unlink()
     reader.refresh()
     assert reader.problem == ""
+
+
+# The folder with certificates, into which others write
+
+
+@pytest.fixture
+def certified(office: Office, officer: Path) -> Path:
+    """Return the certificate of request 1."""
+    file = office.folder / "certificates" / "certificate.json"
+    assert said("certify", office.folder / "history", 1, "--key", officer, "-o", file).exit_code == 0
+    office.desk.reader.refresh()
+    return file
+
+
+@pytest.mark.parametrize("kind", ["a link to nowhere", "a link to itself", "a pipe", "a folder", "a device"])
+def test_what_is_no_file_in_the_folder_keeps_nobody_from_reading(office: Office, certified: Path, kind: str) -> None:
+    other = office.folder / "certificates" / "other.json"
+    match kind:
+        case "a link to nowhere":
+            other.symlink_to(office.folder / "nowhere")
+        case "a link to itself":
+            other.symlink_to(other)
+        case "a pipe":
+            os.mkfifo(other)
+        case "a folder":
+            other.mkdir()
+        case _:
+            other.symlink_to("/dev/zero")
+    looking = Thread(target=office.desk.reader.refresh, daemon=True)
+    looking.start()
+    looking.join(20)
+    assert not looking.is_alive()
+    assert office.desk.reader.problem == ""
+    assert office.ask(Role.READ, "GET", "/api/v1/requests/1").json()["certified"] is True
+
+
+def test_a_file_that_came_in_place_of_a_certificate_is_given_to_nobody(office: Office, certified: Path) -> None:
+    salt = {"clinic-1": "0" * 64}
+    own = office.desk.reader.board
+    assert own is not None
+    forgotten = {1: frozenset({blind_name(bytes(32), "clinic-1")})}
+    office.desk.reader._board = replace(own, forgotten=forgotten)
+    receipt = json.dumps({"run": own.overview.run, "request": 1, "called": "clinic-1", "names": salt})
+    whole = certified.read_bytes()
+    assert office.ask(None, "POST", "/api/v1/receipt", content=receipt).json()["certificate"].encode() == whole
+    statement, signer = read_statement(Statement, whole), load_signer(office.folder / "officer.key", PHRASE)
+    elsewhere = statement.predicate.model_copy(update={"run": "0" * 16})
+    later = statement.predicate.model_copy(update={"request": 2})
+    others = [
+        sign(statement.model_copy(update={"predicate": elsewhere}), [signer]),
+        sign(statement.model_copy(update={"predicate": later}), [signer]),
+        sign(statement.model_copy(update={"predicate_type": REPORT_TYPE}), [signer]),
+        whole + b" " * LONGEST,
+        b"\xff",
+    ]
+    for other in others:
+        certified.write_bytes(other)
+        assert office.ask(Role.READ, "GET", "/api/v1/requests/1/certificate").status_code == 404
+        assert office.ask(None, "POST", "/leaver/certificate", data={"receipt": receipt}).status_code == 404
+        # How its request stands it is told all the same.
+        told = office.ask(None, "POST", "/api/v1/receipt", content=receipt).json()
+        assert (told["state"], told["certificate"]) == ("served", None)
+
+
+def test_a_signed_report_that_is_no_certificate_is_not_called_one(office: Office, certified: Path) -> None:
+    statement = read_statement(Statement, certified.read_bytes())
+    signer = load_signer(office.folder / "officer.key", PHRASE)
+    certified.write_bytes(sign(statement.model_copy(update={"predicate_type": REPORT_TYPE}), [signer]))
+    office.desk.reader.refresh()
+    assert office.ask(Role.READ, "GET", "/api/v1/requests/1").json()["certified"] is False

@@ -17,10 +17,9 @@ from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from rescind import __version__
-from rescind.certificates.envelope import LONGEST, read_content
 from rescind.certificates.errors import CertificateError
 from rescind.certificates.leaving import Receipt, parse_receipt
-from rescind.desk.board import Board, Found, Overview, Reader, RequestShown
+from rescind.desk.board import Board, Found, Overview, Reader, RequestShown, read_certificate
 from rescind.desk.changes import Changes
 from rescind.desk.guard import COOKIE, Guard, bound
 from rescind.desk.logins import Login, Role
@@ -146,8 +145,9 @@ class Desk:
 
     def tell_own(self, content: bytes) -> Found:
         """Return what a receipt's owner is told; ``HTTPException`` 404 if it is nobody's here."""
-        own = self.find_own(content)
-        file = self.certificate(own.request).decode() if own.certified else None
+        own, file = self.find_own(content), None
+        with suppress(HTTPException):
+            file = self.certificate(own.request).decode()
         return Found(request=own.request, state=own.state, asked=own.asked, deadline=own.deadline, certificate=file)
 
     def to_sign(self, login: Login, number: int) -> tuple[int, str]:
@@ -159,10 +159,12 @@ class Desk:
 
     def certificate(self, number: int) -> bytes:
         """Return the file of a request's certificate; ``HTTPException`` 404 if there is none."""
-        path = self.board().certificates.get(number)
-        with suppress(OSError):
-            if path is not None and len(content := read_content(path)) <= LONGEST:
-                return content
+        board = self.board()
+        path = board.certificates.get(number)
+        # Another one may have come in its place since.
+        known = None if path is None else read_certificate(path)
+        if known is not None and known[:2] == (board.overview.run, number):
+            return known[2]
         raise HTTPException(404, f"request {number} has no certificate here")
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rescind.certificates.envelope import read_content, read_statement
 from rescind.certificates.errors import CertificateError
-from rescind.certificates.predicate import Statement
+from rescind.certificates.predicate import CERTIFICATE_TYPE, Statement
 from rescind.core.edges import ModelId
 from rescind.engines.accuracies import read_accuracies
 from rescind.history.events import (
@@ -171,7 +171,7 @@ def read_board(
     Args:
         history: the history.
         now: the time, which decides what is overdue.
-        certificates: files by run and request.
+        certificates: files by run and request, in the order of their times.
         measured: accuracies on held-out data.
         problems: what an examination of the whole history found.
 
@@ -226,7 +226,7 @@ def read_board(
                 *(["An erasure is begun and not ended."] if gauges.unfinished_erasures else []),
                 *problems,
             ],
-            last_certificate=max(own, key=lambda number: own[number].stat().st_mtime, default=None),
+            last_certificate=next(reversed(own), None),
             accuracies=measured,
         ),
         requests=shown,
@@ -298,19 +298,26 @@ def _steps(timeline: Timeline) -> Iterator[tuple[int, Step]]:
         yield number, Step(time=outcome.completed, what=f"served and erased ({outcome.mode.value})", login=None)
 
 
+def read_certificate(path: Path) -> tuple[str, int, bytes] | None:
+    """Return of which run and request a file is the certificate, and its content; who signed it is not looked at."""
+    try:
+        # Approvals and receipts may lie there, too; and whoever opened a pipe would wait for ever.
+        statement = read_statement(Statement, content := read_content(path)) if path.is_file() else None
+    except (CertificateError, OSError):
+        return None
+    if statement is None or statement.predicate_type != CERTIFICATE_TYPE:
+        return None
+    return statement.predicate.run, statement.predicate.request, content
+
+
 def find_certificates(folder: Path | None) -> dict[tuple[str, int], Path]:
-    """Return the certificates in a folder by run and request, the newest of each; who signed is not looked at."""
+    """Return the certificates in a folder by run and request, in the order of their times, the newest of each."""
     by_request: dict[tuple[str, int], Path] = {}
-    if folder is None:
-        return by_request
-    files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)[-_MOST_CERTIFICATES:]
-    for path in files:
-        try:
-            predicate = read_statement(Statement, read_content(path)).predicate
-        except (CertificateError, OSError):
-            # Approvals and receipts may lie there, too.
-            continue
-        by_request[predicate.run, predicate.request] = path
+    files = () if folder is None else folder.glob("*.json")
+    for path in sorted(files, key=lambda path: path.lstat().st_mtime)[-_MOST_CERTIFICATES:]:
+        if (known := read_certificate(path)) is not None:
+            by_request.pop(known[:2], None)
+            by_request[known[:2]] = path
     return by_request
 
 
