@@ -169,3 +169,36 @@ def test_a_signed_report_that_is_no_certificate_is_not_called_one(office: Office
     certified.write_bytes(sign(statement.model_copy(update={"predicate_type": REPORT_TYPE}), [signer]))
     office.desk.reader.refresh()
     assert office.ask(Role.READ, "GET", "/api/v1/requests/1").json()["certified"] is False
+
+
+# Strangers, logins and sessions
+
+
+def test_a_stranger_is_not_told_where_things_are(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+    (office.folder / "history").rename(office.folder / "moved")
+    office.desk.reader._board = None
+    office.desk.reader.refresh()
+    assert str(office.folder) in office.desk.reader.problem
+    answers = [office.ask(None, "POST", "/api/v1/receipt", content="{}")]
+    for content, mode in (("{", 0o600), ("[]", 0o644)):
+        office.desk.guard.file.write_text(content)
+        office.desk.guard.file.chmod(mode)
+        answers += [
+            office.ask(None, "POST", "/login", data={"token": "x"}, headers={"origin": office.site}),
+            office.ask(Role.READ, "GET", "/api/v1/overview"),
+        ]
+    assert {answer.status_code for answer in answers} == {503}
+    assert not [answer.text for answer in answers if str(office.folder) in answer.text]
+    # Its operator is.
+    assert str(office.desk.guard.file) in caplog.text
+
+
+def test_a_login_that_is_edited_away_is_out_at_once(office: Office) -> None:
+    file = office.desk.guard.file
+    before = file.stat()
+    assert office.ask(Role.READ, "GET", "/api/v1/overview").status_code == 200
+    file.write_text(json.dumps([login for login in json.loads(file.read_text()) if login["role"] != "read"]))
+    # Within one tick of a coarse clock.
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert office.ask(Role.READ, "GET", "/api/v1/overview").status_code == 401
+    assert office.ask(Role.OPERATE, "GET", "/api/v1/overview").status_code == 200

@@ -2,6 +2,7 @@
 
 # Not postponed: FastAPI reads annotations that name what is made here.
 import json
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,7 +37,9 @@ from rescind.errors import HistoryError
 from rescind.history.participants import blind_name
 from rescind.texts import make_plain
 
+_LOG = logging.getLogger("rescind")
 _BEARER = HTTPBearer(auto_error=False, description="A token, as `rescind desk token` makes them.")
+_UNREADABLE: Final = "the history cannot be read or written now: its operator's log says why"
 _UNFIT: Final = "no receipt of this run: paste all of the file that you were given"
 Number = Annotated[int, Path(ge=1, lt=2**31, description="The request's number.")]
 Reason = Annotated[str, Field(min_length=1, max_length=1000, description="Recorded for good: name no participant.")]
@@ -113,7 +116,7 @@ class Desk:
     def board(self) -> Board:
         """Return what is shown; ``HTTPException`` 503 as long as nothing could be read."""
         if (board := self.reader.board) is None:
-            raise HTTPException(503, self.reader.problem)
+            raise HTTPException(503, _UNREADABLE)
         return board
 
     def request(self, number: int) -> RequestShown:
@@ -430,8 +433,9 @@ def _answer_errors(app: FastAPI) -> None:
     for kind in (CertificateError, HistoryError, ValueError):
         app.exception_handler(kind)(unfit)
 
-    def unreachable(request: Request, _: Exception) -> Response:
-        return answer(request, 503, "the history cannot be read or written now: its operator's log says why")
+    def unreachable(request: Request, error: Exception) -> Response:
+        _LOG.warning("rescind: the desk cannot answer: %s", make_plain(str(error)))
+        return answer(request, 503, _UNREADABLE)
 
     for broken in (OSError, DBAPIError):
         app.exception_handler(broken)(unreachable)

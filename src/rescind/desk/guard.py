@@ -15,6 +15,7 @@ from fastapi import HTTPException, Request
 
 from rescind.desk.logins import Login, Role, find_login, read_logins
 from rescind.desk.pages import style_sources
+from rescind.errors import HistoryError
 
 COOKIE: Final = "rescind-desk"
 LONGEST_BODY: Final = 64 * 1024
@@ -68,12 +69,10 @@ class Guard:
     """Tells who asks: by a token, or by the cookie of a browser that signed in with one.
 
     Attributes:
-        file: the logins; it is read again when it changes, so that one that is removed is out at once.
+        file: the logins; it is read each time, so that one that is removed is out at once.
     """
 
     file: Path
-    _logins: tuple[Login, ...] = ()
-    _seen: tuple[int, int] = (0, 0)
     _sessions: dict[str, tuple[str, float]] = field(default_factory=dict)
     _strangers: Allowance = field(default_factory=lambda: Allowance(2.0, 60.0))
     _changes: Allowance = field(default_factory=lambda: Allowance(1.0, 30.0))
@@ -82,12 +81,10 @@ class Guard:
     def logins(self) -> tuple[Login, ...]:
         """The logins, as they are in the file now."""
         try:
-            stated = self.file.stat()
-        except FileNotFoundError:
-            return ()
-        if (seen := (stated.st_mtime_ns, stated.st_ino)) != self._seen:
-            self._logins, self._seen = read_logins(self.file), seen
-        return self._logins
+            return read_logins(self.file)
+        except (ValueError, HistoryError) as error:
+            # A stranger is not told what is wrong with it.
+            raise OSError(str(error)) from error
 
     def sign_in(self, request: Request, token: str) -> str | None:
         """Return the value of a new session's cookie; None if no login has that token."""
