@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -11,11 +12,13 @@ from time import sleep
 from typing import Any
 
 import pytest
+from fastapi import Request
 
 from rescind.certificates.envelope import LONGEST, read_statement, sign
 from rescind.certificates.keys import load_signer
 from rescind.certificates.predicate import REPORT_TYPE, Statement
 from rescind.desk.board import Reader
+from rescind.desk.guard import Guard
 from rescind.desk.logins import Role
 from rescind.history.participants import blind_name
 from tests.builders import said
@@ -30,6 +33,18 @@ def officer(office: Office, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RESCIND_PASSPHRASE", PHRASE)
     assert said("key", "new", office.folder / "officer.key").exit_code == 0
     return office.folder / "officer.key"
+
+
+def request_of(**headers: str) -> Request:
+    """Return a request of this site's own page."""
+    told = {"origin": "http://here", "host": "here"} | headers
+    return Request({"type": "http", "headers": [(name.encode(), value.encode()) for name, value in told.items()]})
+
+
+def sign_in(guard: Guard, token: str) -> str:
+    session = guard.sign_in(request_of(), token)
+    assert session is not None
+    return session
 
 
 # What is shown, whatever else is wrong
@@ -202,3 +217,47 @@ def test_a_login_that_is_edited_away_is_out_at_once(office: Office) -> None:
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert office.ask(Role.READ, "GET", "/api/v1/overview").status_code == 401
     assert office.ask(Role.OPERATE, "GET", "/api/v1/overview").status_code == 200
+
+
+def test_who_signs_in_without_end_signs_nobody_else_out(office: Office) -> None:
+    other, guard = office.signed_in(Role.READ), office.desk.guard
+    mine = [sign_in(guard, office.tokens[Role.WATCH]) for _ in range(1100)]
+    assert other.get("/").status_code == 200
+    assert guard.identify(request_of(cookie=f"rescind-desk={mine[0]}")) is None
+    assert guard.identify(request_of(cookie=f"rescind-desk={mine[-1]}")) is not None
+
+
+def test_sessions_that_begin_and_end_at_once_do_so(office: Office) -> None:
+    guard, wrong = office.desk.guard, list[object]()
+
+    def come_and_go(token: str) -> None:
+        try:
+            for _ in range(40):
+                cookie = f"rescind-desk={sign_in(guard, token)}"
+                wrong.extend([] if guard.identify(request_of(cookie=cookie)) else ["signed out by another"])
+                guard.sign_out(request_of(cookie=cookie))
+                wrong.extend(["not signed out"] if guard.identify(request_of(cookie=cookie)) else [])
+        except RuntimeError as error:
+            wrong.append(error)
+
+    for _ in range(200):
+        sign_in(guard, office.tokens[Role.WATCH])
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        visitors = [Thread(target=come_and_go, args=[token]) for token in office.tokens.values()]
+        for visitor in visitors:
+            visitor.start()
+        for visitor in visitors:
+            visitor.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
+
+
+def test_a_cookie_counts_with_its_own_origin_alone_whatever_else_is_sent(office: Office) -> None:
+    browser, before = office.signed_in(Role.OPERATE), office.journal()
+    del browser.headers["origin"]
+    answer = browser.post("/api/v1/requests/3/withdraw", json={}, headers={"authorization": ""})
+    assert answer.status_code == 403
+    assert office.journal() == before
