@@ -385,6 +385,8 @@ def test_pages_load_nothing_from_elsewhere_and_names_are_shown_as_they_are(offic
         assert "unsafe" not in policy
         assert "frame-ancestors 'none'" in policy
         assert answer.headers["cache-control"] == "no-store"
+        # A browser that may tell no referrer sends forms with the origin null: nobody could sign in.
+        assert answer.headers["referrer-policy"] == "same-origin"
         assert not re.findall(r'(?:src|href)="(?!/)', answer.text)
         assert " style=" not in answer.text
         assert " on" not in re.findall(r"<[^>]*>", answer.text)
