@@ -401,6 +401,9 @@ def test_the_overview_says_what_is_due(office: Office) -> None:
     page = office.ask(Role.READ, "GET", "/").text
     assert "1 request overdue" in page
     assert "waits for approval" in page
+    assert re.search(r"as it was \d{4}-\d\d-\d\d \d\d:\d\d UTC", page)
+    regions = re.findall(r'role="region" aria-label="([^"]*)"', page)
+    assert regions == ["Requests that wait", "Requests that are closed"]
     view = office.ask(Role.READ, "GET", "/api/v1/overview").json()
     assert (view["open_requests"], view["overdue_requests"]) == (2, 1)
     rows = office.ask(Role.READ, "GET", "/api/v1/requests").json()
