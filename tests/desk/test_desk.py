@@ -416,6 +416,20 @@ def test_metrics_are_those_of_status(office: Office) -> None:
     assert shown == said("status", office.folder / "history", "--format", "prometheus").output
 
 
+def test_the_description_says_of_every_refusal_that_it_is_json(office: Office) -> None:
+    paths = office.ask(None, "GET", "/api/v1/openapi.json").json()["paths"]
+    refusals = [
+        answer
+        for methods in paths.values()
+        for operation in methods.values()
+        for code, answer in operation["responses"].items()
+        if code.startswith(("4", "5"))
+    ]
+    assert len(refusals) > 50
+    assert all(list(answer["content"]) == ["application/json"] for answer in refusals)
+    assert office.ask(None, "GET", "/metrics").headers["content-type"] == "application/json"
+
+
 # Reading
 
 
