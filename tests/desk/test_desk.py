@@ -389,6 +389,8 @@ def test_pages_load_nothing_from_elsewhere_and_names_are_shown_as_they_are(offic
         assert "unsafe" not in policy
         assert "frame-ancestors 'none'" in policy
         assert answer.headers["cache-control"] == "no-store"
+        # A browser that may tell no referrer sends forms with the origin null: nobody could sign in.
+        assert answer.headers["referrer-policy"] == "same-origin"
         assert not re.findall(r'(?:src|href)="(?!/)', answer.text)
         assert " style=" not in answer.text
         assert " on" not in re.findall(r"<[^>]*>", answer.text)
@@ -403,6 +405,9 @@ def test_the_overview_says_what_is_due(office: Office) -> None:
     page = office.ask(Role.READ, "GET", "/").text
     assert "1 request overdue" in page
     assert "waits for approval" in page
+    assert re.search(r"as it was \d{4}-\d\d-\d\d \d\d:\d\d UTC", page)
+    regions = re.findall(r'role="region" aria-label="([^"]*)"', page)
+    assert regions == ["Requests that wait", "Requests that are closed"]
     view = office.ask(Role.READ, "GET", "/api/v1/overview").json()
     assert (view["open_requests"], view["overdue_requests"]) == (2, 1)
     rows = office.ask(Role.READ, "GET", "/api/v1/requests").json()
@@ -413,6 +418,20 @@ def test_the_overview_says_what_is_due(office: Office) -> None:
 def test_metrics_are_those_of_status(office: Office) -> None:
     shown = office.ask(Role.WATCH, "GET", "/metrics").text
     assert shown == said("status", office.folder / "history", "--format", "prometheus").output
+
+
+def test_the_description_says_of_every_refusal_that_it_is_json(office: Office) -> None:
+    paths = office.ask(None, "GET", "/api/v1/openapi.json").json()["paths"]
+    refusals = [
+        answer
+        for methods in paths.values()
+        for operation in methods.values()
+        for code, answer in operation["responses"].items()
+        if code.startswith(("4", "5"))
+    ]
+    assert len(refusals) > 50
+    assert all(list(answer["content"]) == ["application/json"] for answer in refusals)
+    assert office.ask(None, "GET", "/metrics").headers["content-type"] == "application/json"
 
 
 # Reading

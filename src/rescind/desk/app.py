@@ -80,7 +80,8 @@ class Signature(Given):
 class Agreement(Given):
     """Which plan is approved, by the number of its entry; without a signature on the login's word."""
 
-    plan: Annotated[int, Field(ge=1, lt=2**63)]
+    # Beyond that not everybody reads a number of JSON as the same one.
+    plan: Annotated[int, Field(ge=1, lt=2**53)]
     signed: Signature | None = None
 
 
@@ -98,7 +99,9 @@ class Told(BaseModel):
 
 
 def _errors(*codes: int) -> dict[int | str, dict[str, Any]]:
-    return {code: {"model": Told, "description": HTTPStatus(code).phrase} for code in codes}
+    # Not as a model: beside another type, as that of metrics, FastAPI would say that errors are of that type, too.
+    told = {"application/json": {"schema": {"$ref": "#/components/schemas/Told"}}}
+    return {code: {"content": told, "description": HTTPStatus(code).phrase} for code in codes}
 
 
 _ALL: Final[dict[int | str, dict[str, Any]]] = _errors(401, 403, 429, 503)

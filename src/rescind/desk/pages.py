@@ -25,24 +25,28 @@ from rescind.pages.fragments import (
     render_warning,
 )
 from rescind.pages.summary import count
+from rescind.texts import shorten
 
 SCRIPT: Final = """"use strict";
 // The page shows the run as it is now; whoever fills in a form is left alone.
 const again = async () => {
-  const page = await fetch(location.href, { redirect: "error" });
-  if (!page.ok) return;
-  const fresh = new DOMParser().parseFromString(await page.text(), "text/html");
-  const open = [...document.querySelectorAll("details[open] > summary")].map((each) => each.textContent);
-  const main = fresh.querySelector("main");
-  for (const each of main.querySelectorAll("details > summary"))
-    each.parentElement.open = open.includes(each.textContent);
+  const page = await fetch(location.href, { redirect: "manual" });
+  if (page.type === "opaqueredirect") return location.reload();
+  if (!page.ok) throw page.status;
+  const main = new DOMParser().parseFromString(await page.text(), "text/html").querySelector("main");
+  const open = [...document.querySelectorAll("details")].map((each) => each.open);
+  main.querySelectorAll("details").forEach((each, at) => { each.open = open[at]; });
+  const held = document.activeElement;
   document.querySelector("main").replaceWith(main);
+  [...main.querySelectorAll(held.tagName)].find((each) => each.outerHTML === held.outerHTML)?.focus();
 };
-if (document.querySelector("meta[name=refreshes]")) setInterval(() => again().catch(() => {}), 15000);
+const tell = () => { document.querySelector("#stale").hidden = false; };
+if (document.querySelector("meta[name=refreshes]")) setInterval(() => again().catch(tell), 15000);
 """
 _EXTRA: Final = """
-nav { max-width: 46rem; margin: 1rem auto 0; padding: 0 1rem; display: flex; flex-wrap: wrap; gap: .4rem 1.2rem; }
-nav form { display: inline; } body { margin-top: 0; } .late { color: var(--wrong); font-weight: 600; }
+nav { display: flex; flex-wrap: wrap; align-items: baseline; gap: .4rem 1.2rem; margin-top: 1rem; }
+main { overflow-wrap: break-word; } td:nth-child(2) { overflow-wrap: anywhere; } body { margin-top: 0; }
+.late { color: var(--wrong); font-weight: 600; }
 .soon { color: var(--weak); font-weight: 600; } .scroll { overflow-x: auto; }
 form p { margin: .6rem 0; } label { display: block; font-weight: 600; }
 input, textarea, button { font: inherit; max-width: 100%; box-sizing: border-box; padding: .3rem .6rem; }
@@ -57,6 +61,8 @@ _REFRESHES: Final = (
     '<noscript><meta http-equiv="refresh" content="30"></noscript>'
 )
 _SOON = 7
+# In a list; all of it is on the request's own page.
+_LONGEST_WHO = 80
 # Two months, in days; the history decides by the calendar.
 MOST_DAYS: Final = 62
 
@@ -102,11 +108,12 @@ def render_overview(board: Board, login: Login, problem: str) -> str:
     return _page(
         f"The federation {view.federation}" if view.federation else "A federation",
         [
-            f"<p>{escape(names + '. ' if names else '')}Run {escape(view.run)}, as it was {_moment(view.time)}.</p>",
+            '<p id="stale" class="late" hidden>The desk does not answer: this is how it was.</p>',
+            f"<p>Run {escape(view.run + (names and f'; {names}'))}; as it was {_moment(view.time)}.</p>",
             *_verdict(view, waiting, problem),
             *render_warning("To be seen to", [*([problem] if problem else []), *view.problems]),
             "<h2>Requests that wait</h2>",
-            *(_list_requests(waiting) if waiting else ["<p>Nobody waits to be forgotten.</p>"]),
+            *(_list_requests("Requests that wait", waiting) if waiting else ["<p>Nobody waits to be forgotten.</p>"]),
             *(_plan(request) for request in waiting if request.plan and request.waits_for_approval_since),
             *([render_figure(draw_deadlines(waiting, _day(view.time)))] if waiting else []),
             "<h2>The model</h2>",
@@ -143,11 +150,11 @@ def _verdict(view: Overview, waiting: list[RequestShown], problem: str) -> Itera
     yield "</ul></section>"
 
 
-def _list_requests(requests: Iterable[RequestShown]) -> Iterator[str]:
+def _list_requests(title: str, requests: Iterable[RequestShown]) -> Iterator[str]:
     heads = "".join(f'<th scope="col">{head}</th>' for head in ("request", "who leaves", "state", "due"))
-    yield f'<div class="scroll" tabindex="0" role="region" aria-label="Requests"><table><tr>{heads}</tr>'
+    yield f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table><tr>{heads}</tr>'
     for request in requests:
-        who = ("rows of " if request.rows else "") + ", ".join(request.clients)
+        who = shorten(("rows of " if request.rows else "") + ", ".join(request.clients), _LONGEST_WHO)
         cells = (f'<a href="/requests/{request.request}">{request.request}</a>', escape(who), _state(request))
         yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}<td>{_due(request)}</td></tr>"
     yield "</table></div>"
@@ -175,7 +182,7 @@ def _plan(request: RequestShown) -> str:
 
 def _model(view: Overview) -> Iterator[str]:
     lines = [
-        f"{view.newest}; {count(view.kept_models, 'checkpoint')}, {view.stored_bytes / 1e6:,.1f} MB stored.",
+        f"Newest: {view.newest}; {count(view.kept_models, 'checkpoint')}, {view.stored_bytes / 1e6:,.1f} MB stored.",
         f"If a participant left now, without retraining: {view.if_somebody_left}, that is, "
         f"{MODES[view.if_somebody_left]}. Retraining is always exact.",
         "Participants: " + ", ".join(f"{number} {state}" for state, number in view.states.items() if number) + ".",
@@ -199,7 +206,8 @@ def _moved(influences: Sequence[Moved]) -> Iterator[str]:
 def _closed(board: Board) -> Iterator[str]:
     closed = [request for request in reversed(board.requests) if not request.unfinished]
     if closed:
-        yield from fold(f"Requests that are closed ({len(closed)})", _list_requests(closed))
+        title = "Requests that are closed"
+        yield from fold(f"{title} ({len(closed)})", _list_requests(title, closed))
 
 
 def render_request(request: RequestShown, login: Login, approval: tuple[int, str] | None, by_login: bool) -> str:
@@ -280,7 +288,7 @@ def _extend(number: int) -> Iterator[str]:
 
 def _withdraw(number: int) -> Iterator[str]:
     yield "<h2>Withdraw</h2>"
-    yield _form(number, "withdraw", _ask_why("withdraw", "Why, if there is a reason to tell", ""), "Withdraw")
+    yield _form(number, "withdraw", _ask_why("withdraw", "Why, without names, if need be", ""), "Withdraw")
 
 
 def render_leaver(own: Found | None = None, receipt: str = "", problem: str = "") -> str:
@@ -311,7 +319,7 @@ def render_leaver(own: Found | None = None, receipt: str = "", problem: str = ""
 
 
 def _moment(time: str) -> str:
-    return escape(f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M}")
+    return escape(f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M %Z}")
 
 
 def _day(time: str) -> date:
