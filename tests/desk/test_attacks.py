@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +20,10 @@ from rescind.certificates.keys import load_signer
 from rescind.certificates.predicate import REPORT_TYPE, Statement
 from rescind.desk.board import Reader
 from rescind.desk.guard import Guard
-from rescind.desk.logins import Role
+from rescind.desk.logins import Role, add_login, find_login, read_logins
 from rescind.history.participants import blind_name
 from tests.builders import said
-from tests.desk.conftest import Office
+from tests.desk.conftest import Office, wait_for
 
 PHRASE = "correct horse battery"
 
@@ -55,14 +56,6 @@ def look_often(office: Office, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("rescind.desk.board._SPARE", 0.0)
     office.desk.reader.start()
     return office.desk.reader
-
-
-def wait_for(happened: Any) -> None:
-    for _ in range(500):
-        if happened():
-            return
-        sleep(0.02)
-    raise AssertionError("it did not happen in ten seconds")
 
 
 def test_the_desk_reads_on_once_a_damaged_database_is_restored(
@@ -261,3 +254,41 @@ def test_a_cookie_counts_with_its_own_origin_alone_whatever_else_is_sent(office:
     answer = browser.post("/api/v1/requests/3/withdraw", json={}, headers={"authorization": ""})
     assert answer.status_code == 403
     assert office.journal() == before
+
+
+def test_a_login_that_is_removed_stays_so_whoever_adds_others_meanwhile(tmp_path: Path) -> None:
+    file, begin = tmp_path / "history.desk", tmp_path / "begin"
+    for at in range(30):
+        add_login(file, f"old {at}", Role.READ)
+    code = """if True:
+        import sys
+        from pathlib import Path
+        from rescind.desk.logins import Role, add_login, remove_login
+        file, begin = map(Path, sys.argv[1:3])
+        print(flush=True)
+        while not begin.exists():
+            pass
+        for at in range(30):
+            remove_login(file, f"old {at}") if sys.argv[3] == "remove" else add_login(file, f"new {at}", Role.READ)
+    """
+    command = [sys.executable, "-c", code, file, begin]
+    both = [subprocess.Popen([*command, what], stdout=subprocess.PIPE) for what in ("remove", "add")]
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+    begin.touch()
+    for process in both:
+        process.communicate()
+    assert [process.returncode for process in both] == [0, 0]
+    assert [login.name for login in read_logins(file)] == [f"new {at}" for at in range(30)]
+
+
+def test_a_full_disk_leaves_the_logins_as_they_were(tmp_path: Path) -> None:
+    file = tmp_path / "history.desk"
+    token = add_login(file, "A. Reader", Role.READ)
+    code = (
+        "import resource, sys; from pathlib import Path; from rescind.desk.logins import *;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); add_login(Path(sys.argv[1]), 'B', Role.READ)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, file], capture_output=True, check=False).returncode
+    assert find_login(read_logins(file), token) is not None
