@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +13,7 @@ from pathlib import Path
 from threading import Thread
 from time import sleep
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from fastapi import Request
@@ -148,7 +151,7 @@ def test_a_file_that_came_in_place_of_a_certificate_is_given_to_nobody(office: O
     own = office.desk.reader.board
     assert own is not None
     forgotten = {1: frozenset({blind_name(bytes(32), "clinic-1")})}
-    office.desk.reader._board = replace(own, forgotten=forgotten)
+    office.desk.reader.board = replace(own, forgotten=forgotten)
     receipt = json.dumps({"run": own.overview.run, "request": 1, "called": "clinic-1", "names": salt})
     whole = certified.read_bytes()
     assert office.ask(None, "POST", "/api/v1/receipt", content=receipt).json()["certificate"].encode() == whole
@@ -184,7 +187,7 @@ def test_a_signed_report_that_is_no_certificate_is_not_called_one(office: Office
 
 def test_a_stranger_is_not_told_where_things_are(office: Office, caplog: pytest.LogCaptureFixture) -> None:
     (office.folder / "history").rename(office.folder / "moved")
-    office.desk.reader._board = None
+    office.desk.reader.board = None
     office.desk.reader.refresh()
     assert str(office.folder) in office.desk.reader.problem
     answers = [office.ask(None, "POST", "/api/v1/receipt", content="{}")]
@@ -292,3 +295,42 @@ def test_a_full_disk_leaves_the_logins_as_they_were(tmp_path: Path) -> None:
     )
     assert subprocess.run([sys.executable, "-c", code, file], capture_output=True, check=False).returncode
     assert find_login(read_logins(file), token) is not None
+
+
+# What is no fit request
+
+
+def connect(office: Office) -> socket.socket:
+    address = urlsplit(office.site)
+    return socket.create_connection((address.hostname, address.port), timeout=20)
+
+
+def test_headers_end(office: Office) -> None:
+    with connect(office) as stranger:
+        stranger.sendall(b"GET /health HTTP/1.1\r\nhost: here\r\n")
+        try:
+            for at in range(200):
+                stranger.sendall(b"a%d: %s\r\n" % (at, b"b" * 10_000))
+            answer = stranger.recv(1000)
+        except ConnectionError:
+            answer = b""
+    assert answer == b"" or b" 4" in answer.splitlines()[0]
+
+
+@pytest.mark.parametrize("path", ["/login", "/leaver", "/api/v1/receipt", "/api/v1/requests", "/requests/3/extend"])
+def test_who_hangs_up_in_the_middle_leaves_no_traceback(
+    office: Office, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = logging.getLogger("uvicorn.error")
+    served.addHandler(caplog.handler)
+    try:
+        with connect(office) as stranger:
+            role = Role.ASK if path.endswith("requests") else Role.OPERATE
+            start = f"POST {path} HTTP/1.1\r\nhost: here\r\nauthorization: Bearer {office.tokens[role]}\r\n"
+            stranger.sendall(start.encode() + b"content-length: 100\r\n\r\nreceipt=")
+            sleep(0.2)
+        sleep(0.5)
+    finally:
+        served.removeHandler(caplog.handler)
+    assert caplog.text == ""
+    assert office.ask(None, "GET", "/health").status_code == 200

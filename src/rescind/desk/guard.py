@@ -97,14 +97,13 @@ class Guard:
         if login is None:
             self._strangers.take(_peer(request))
             return None
-        now, session = monotonic(), secrets.token_urlsafe(32)
+        session = secrets.token_urlsafe(32)
         with self._lock:
             # Whoever signs in again and again ends its own sessions, and nobody else's.
             own = [one for one, (digest, _) in self._sessions.items() if digest == login.digest]
-            old = [one for one, (_, until) in self._sessions.items() if until < now]
-            for one in {*own[: 1 - _MOST_SESSIONS], *old}:
+            for one in own[: 1 - _MOST_SESSIONS]:
                 del self._sessions[one]
-            self._sessions[session] = (login.digest, now + _SESSION)
+            self._sessions[session] = (login.digest, monotonic() + _SESSION)
         return session
 
     def sign_out(self, request: Request) -> None:
@@ -165,20 +164,20 @@ def bound(app: App) -> App:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        left, begun = LONGEST_BODY, False
+        left = LONGEST_BODY
 
         async def receive_some() -> MutableMapping[str, Any]:
             nonlocal left
             message = await receive()
+            if message["type"] == "http.disconnect":
+                raise HTTPException(400, "the rest of it did not come")
             left -= len(message.get("body", b""))
             if left < 0:
                 raise HTTPException(413, f"at most {LONGEST_BODY} bytes are read")
             return message
 
         async def send_strictly(message: MutableMapping[str, Any]) -> None:
-            nonlocal begun
             if message["type"] == "http.response.start":
-                begun = True
                 own = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
                 if scope.get("scheme") == "https":
                     own.append((b"strict-transport-security", b"max-age=31536000"))

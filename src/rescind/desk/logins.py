@@ -123,12 +123,9 @@ def remove_login(path: Path, name: str) -> None:
 
 
 def find_login(logins: Sequence[Login], token: str) -> Login | None:
-    """Return the login that a token belongs to; every one is compared, so that time tells nothing."""
-    digest, owner = _digest(token), None
-    for login in logins:
-        if hmac.compare_digest(login.digest, digest):
-            owner = login
-    return owner
+    """Return the login that a token belongs to."""
+    digest = _digest(token)
+    return next((login for login in logins if hmac.compare_digest(login.digest, digest)), None)
 
 
 def _digest(token: str) -> str:

@@ -33,7 +33,7 @@ _LOG = logging.getLogger("rescind")
 _TIMEOUT = 10.0
 _FIRST_WAIT, _LONGEST_WAIT, _GIVE_UP = 5.0, 3600.0, 3 * 86400.0
 _LONGEST = 1 << 24
-_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
+LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _DUE_IN: Final = (7, 2)
 
 
@@ -107,7 +107,7 @@ def check_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
         raise ValueError(f"{make_plain(url)!r:.200} is no address for a webhook: give https://HOST/PATH")
-    if parts.scheme == "http" and parts.hostname not in _LOCAL:
+    if parts.scheme == "http" and parts.hostname not in LOCAL:
         raise ValueError(f"the webhook {make_plain(url)!r:.200} is not encrypted: give an https:// address")
     return url
 
