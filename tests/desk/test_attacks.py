@@ -334,3 +334,45 @@ def test_who_hangs_up_in_the_middle_leaves_no_traceback(
         served.removeHandler(caplog.handler)
     assert caplog.text == ""
     assert office.ask(None, "GET", "/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"days": NaN, "reason": "x"}', "days"),
+        (b'{"days": 1e400, "reason": "x"}', "days"),
+        (b'{"days": 3, "reason": "\\ud800"}', "reason"),
+        (b'{"days": 3, "reason": "x", "\\ud800": 1}', "body"),
+        (b'{"days": 3, "reason": "x", "' + b"y" * 50_000 + b'": 1}', "Extra"),
+        (b'{"days": ' + b"9" * 4000 + b', "reason": "x"}', "days"),
+        (b'{"days": ' + b"[" * 500 + b"]" * 500 + b"}", "days"),
+        (b"NaN", "body"),
+        (b"", "body"),
+        (b"[" * 20_000, "parsing"),
+        (b'{"days": ' + b"9" * 5000 + b"}", "parsing"),
+        (b"\xff", "parsing"),
+        (b'{"days": 3', "JSON"),
+    ],
+)
+def test_what_is_wrong_with_a_body_is_told_in_a_sentence(office: Office, content: bytes, said: str) -> None:
+    before, kind = office.journal(), {"content-type": "application/json"}
+    answer = office.ask(Role.OPERATE, "POST", "/api/v1/requests/3/extend", content=content, headers=kind)
+    assert answer.status_code in (400, 422)
+    assert said in answer.json()["detail"]
+    assert len(answer.content) < 2000
+    assert office.journal() == before
+
+
+def test_a_page_that_is_asked_for_by_no_number_is_a_page(office: Office) -> None:
+    answer = office.signed_in(Role.READ).get("/requests/0")
+    assert answer.status_code == 422
+    assert answer.text.startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("host", [b"[", b"[::1", b"a/b", b"@", b":x", b"", b"\xff"])
+@pytest.mark.parametrize("path", ["/", "/nowhere", "/api/v1/overview", "/login"])
+def test_a_host_that_is_none_gets_an_answer(office: Office, host: bytes, path: str) -> None:
+    with connect(office) as stranger:
+        for method in (b"GET", b"POST"):
+            stranger.sendall(b"%s %s HTTP/1.1\r\nhost: %s\r\n\r\n" % (method, path.encode(), host))
+            assert stranger.recv(1 << 16).split()[1] in (b"200", b"303", b"400", b"401", b"403", b"404", b"405")

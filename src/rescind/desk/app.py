@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import parse_qs
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
@@ -35,7 +36,7 @@ from rescind.desk.pages import (
 )
 from rescind.errors import HistoryError
 from rescind.history.participants import blind_name
-from rescind.texts import make_plain
+from rescind.texts import make_plain, shorten
 
 _LOG = logging.getLogger("rescind")
 _BEARER = HTTPBearer(auto_error=False, description="A token, as `rescind desk token` makes them.")
@@ -104,7 +105,7 @@ def _errors(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"content": told, "description": HTTPStatus(code).phrase} for code in codes}
 
 
-_ALL: Final[dict[int | str, dict[str, Any]]] = _errors(401, 403, 429, 503)
+_ALL: Final[dict[int | str, dict[str, Any]]] = _errors(401, 403, 422, 429, 503)
 _CHANGE: Final[dict[int | str, dict[str, Any]]] = _ALL | _errors(400, 404, 409, 413)
 
 
@@ -350,7 +351,7 @@ def _add_pages(app: FastAPI, desk: Desk) -> None:
         if session is None:
             return HTMLResponse(render_sign_in("Look whether all of it was copied."), 403)
         answer = RedirectResponse("/", 303)
-        safe = request.url.scheme == "https"
+        safe = request.scope["scheme"] == "https"
         answer.set_cookie(COOKIE, session, httponly=True, samesite="strict", secure=safe)
         return answer
 
@@ -420,7 +421,8 @@ def _answer_errors(app: FastAPI) -> None:
     """Turn refusals into answers, as JSON for programs and as a page for people."""
 
     def answer(request: Request, code: int, sentence: str, headers: Mapping[str, str] | None = None) -> Response:
-        if request.url.path.startswith("/api/") or request.url.path in ("/metrics", "/health"):
+        # Not by the URL: a host that is none makes one that cannot be read.
+        if request.scope["path"].startswith(("/api/", "/metrics", "/health")):
             return JSONResponse({"detail": sentence}, code, headers)
         if code == 401 and request.method == "GET":
             return RedirectResponse("/login", 303)
@@ -429,6 +431,12 @@ def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(AnyHTTPException)
     def refused(request: Request, error: AnyHTTPException) -> Response:
         return answer(request, error.status_code, str(error.detail), error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    def misshapen(request: Request, error: RequestValidationError) -> Response:
+        # Without what was sent, which need not fit into JSON.
+        wrong = "; ".join(f"{one['msg']} ({one['loc'][-1]})" for one in error.errors())
+        return answer(request, 422, shorten(wrong, 1000))
 
     def unfit(request: Request, error: Exception) -> Response:
         return answer(request, 409, make_plain(str(error)))
