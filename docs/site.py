@@ -5,6 +5,7 @@ Links are written for the repository, where people read them too, and are turned
 
 from __future__ import annotations
 
+import ast
 import posixpath
 import re
 import subprocess
@@ -19,9 +20,13 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 MOVED = {
     "network.md": "examples/network/README.md",
+    "flare.md": "examples/network/flare.md",
     "hospitals.md": "examples/hospitals/README.md",
+    "hospitals-deployment.md": "examples/hospitals/deployment.md",
     "images.md": "examples/images/README.md",
     "pretrained.md": "examples/pretrained/README.md",
+    "pretrained-deployment.md": "examples/pretrained/deployment.md",
+    "sifu.md": "examples/sifu/README.md",
     "decisions.md": "docs/adr/README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
@@ -33,7 +38,9 @@ ORDER = (
     *("pretrained", "staged", "late", "solved", "map", "hospitals", "noise", "methods", "frozen"),
     *("sequential", "watermark", "limited", "sigma", "classes", "distances"),
     *(
+        "released",
         "networks",
+        "networks_paper",
         "networks_watermark",
         "networks_limited",
         "networks_sigma",
@@ -99,23 +106,33 @@ def place_of(figure: str) -> str:
     return slugify((FIGURES / figure / "README.md").read_text("utf-8").partition("\n")[0].removeprefix("# "), "-")
 
 
-def modules() -> list[str]:
-    """Return all modules that people may import."""
-    import rescind
-
-    # By their files: to walk the packages would import them, and torch with them.
-    package = Path(rescind.__file__).parent
-    paths = (path.relative_to(package.parent).with_suffix("").parts for path in package.rglob("*.py"))
-    names = sorted(path[:-1] if path[-1] == "__init__" else path for path in paths)
-    return [name for name in map(".".join, names) if not re.search(r"\._|^rescind\.cli", name)]
+def public() -> dict[str, list[str]]:
+    """Return what stays (docs/formats.md): modules with what they export, or with themselves if they list nothing."""
+    package = ROOT / "src"
+    suites = sorted(path.stem for path in (package / "rescind" / "testing").glob("[!_]*.py"))
+    modules = ["rescind", "rescind.flower", "rescind.simulation", "rescind.errors"]
+    found = {}
+    for module in [*modules, *(f"rescind.testing.{suite}" for suite in suites)]:
+        path = package.joinpath(*module.split("."))
+        # By the file: to import some of them would import torch.
+        tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text("utf-8"))
+        lists = [
+            node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        ]
+        names = [name for each in lists for name in ast.literal_eval(each)]
+        found[module] = [f"{module}.{name}" for name in names if f"{module}.{name}" not in modules] or [module]
+    return found
 
 
 def api() -> dict[str, str]:
-    """Return the reference, a page for each package."""
+    """Return the reference of what stays, a page for each package."""
     pages: dict[str, list[str]] = {}
-    for name in modules():
-        package = name.split(".")[1] if "." in name else name
-        pages.setdefault(f"api/{package}.md", [f"# {name}"]).append(f"::: {name}")
+    for module, names in public().items():
+        package = module.split(".")[1] if "." in module else module
+        parts = pages.setdefault(f"api/{package}.md", [f"# {'.'.join(module.split('.')[:2])}"])
+        parts += [f"::: {name}" for name in names]
     return {page: "\n\n".join(parts) for page, parts in pages.items()}
 
 
