@@ -6,6 +6,8 @@ Links are written for the repository, where people read them too, and are turned
 from __future__ import annotations
 
 import ast
+import base64
+import json
 import posixpath
 import re
 import subprocess
@@ -27,6 +29,9 @@ MOVED = {
     "pretrained.md": "examples/pretrained/README.md",
     "pretrained-deployment.md": "examples/pretrained/deployment.md",
     "sifu.md": "examples/sifu/README.md",
+    "notebooks/start.md": "examples/notebooks/start.ipynb",
+    "notebooks/pretrained.md": "examples/notebooks/pretrained.ipynb",
+    "notebooks/certificate.md": "examples/notebooks/certificate.ipynb",
     "decisions.md": "docs/adr/README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
@@ -61,6 +66,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not under docs/."""
     for page, source in MOVED.items():
         text = (ROOT / source).read_text("utf-8")
+        if source.endswith(".ipynb"):
+            text, pictures = notebook(text, page.removesuffix(".md"))
+            for name, content in pictures.items():
+                files.append(File.generated(config, name, content=content))
         files.append(File.generated(config, page, content=text))
     for page, text in api().items():
         files.append(File.generated(config, page, content=text))
@@ -69,6 +78,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for picture in sorted(FIGURES.glob("*/figure.svg")):
         files.append(File.generated(config, f"results/{picture.parent.name}.svg", abs_src_path=str(picture)))
     return files
+
+
+def notebook(text: str, name: str) -> tuple[str, dict[str, bytes]]:
+    """Return a notebook as a page, with what its cells show, and the pictures among it by their files."""
+    parts, pictures = [], dict[str, bytes]()
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            if picture := data.get("image/png"):
+                file = f"{name}-{len(pictures) + 1}.png"
+                pictures[file] = base64.b64decode(picture)
+                parts.append(f"![What this cell draws](../../docs/{file})")
+            else:
+                shown = "".join(output.get("text") or data["text/plain"]).rstrip()
+                parts.append(f"```text\n{shown}\n```")
+    return "\n\n".join(parts), pictures
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001

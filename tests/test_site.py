@@ -84,8 +84,13 @@ def test_what_the_page_says_that_stays_is_in_the_reference(site: Path) -> None:
 
 def test_pages_that_the_readme_names_are_on_the_site(site: Path) -> None:
     text = (ROOT / "README.md").read_text("utf-8")
-    named = {link.partition("#")[0] for link in re.findall(r"\]\(([^):]+\.md[^)]*)\)", text)}
-    assert {"docs/start.md", "examples/network/README.md", "experiments/figures/late/README.md"} <= named
+    named = {link.partition("#")[0] for link in re.findall(r"\]\(([^):]+\.(?:md|ipynb)[^)]*)\)", text)}
+    assert {
+        "docs/start.md",
+        "examples/notebooks/start.ipynb",
+        "examples/network/README.md",
+        "experiments/figures/late/README.md",
+    } <= named
     own = own_pages()
     places = {source: page for page, source in own.MOVED.items()}  # type: ignore[attr-defined]
     results = (site / "results" / "index.html").read_text("utf-8")
