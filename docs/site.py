@@ -75,8 +75,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, page, content=text))
     files.append(File.generated(config, "cli.md", content=command_line()))
     files.append(File.generated(config, "results.md", content=results()))
-    for picture in sorted(FIGURES.glob("*/figure.svg")):
-        files.append(File.generated(config, f"results/{picture.parent.name}.svg", abs_src_path=str(picture)))
+    for figure in ORDER:
+        if (picture := FIGURES / figure / "figure.svg").exists():
+            files.append(File.generated(config, f"results/{figure}.svg", abs_src_path=str(picture)))
     return files
 
 

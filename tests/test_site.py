@@ -136,6 +136,12 @@ def test_links_to_a_figure_arrive(site: Path) -> None:
     assert [each for each in found if each[1] not in places and not each[1].startswith("__")] == []
 
 
+def test_the_results_have_their_pictures_and_no_other(site: Path) -> None:
+    shown = re.findall(r'<img[^>]* src="([^"]+\.svg)"', (site / "results" / "index.html").read_text("utf-8"))
+    assert "map.svg" in shown
+    assert sorted(shown) == sorted(picture.name for picture in (site / "results").glob("*.svg"))
+
+
 def test_a_reader_fetches_nothing_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text("utf-8")

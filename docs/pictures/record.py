@@ -19,7 +19,7 @@ from rescind.cli import app
 RECORDING = Path(__file__).parent / "demo.svg"
 # What the last line says.
 PROOF = "the same bytes"
-COLUMNS, VISIBLE = 100, 24
+COLUMNS, VISIBLE = 100, 20
 WIDTH, LINE, MARGIN = 760, 18, 14
 GROUND = "#161b22"
 # Seconds: after each line, after a step, and at the end.
