@@ -7,15 +7,18 @@ import re
 from contextlib import chdir
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from rescind import Goal, History
 from rescind.cli import app
-from rescind.core.calibration import Budget
+from rescind.core.calibration import Budget, attack_power
 from rescind.core.edges import ModelId
 from rescind.core.facts import PublicHead
 from rescind.core.solver import Solving
@@ -25,6 +28,7 @@ from rescind.forgetting import Revocable
 from rescind.history import codec
 from rescind.history.events import RequestWithdrawn
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
+from rescind.pages.pictures import powers
 from rescind.pages.report import render_report
 from rescind.views.overview import overview
 from tests.builders import BUDGET, everybody, said
@@ -42,6 +46,22 @@ NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 def federation(history: History, clients: int = 30) -> Revocable:
     engine = everybody(clients, public=HEAD, public_schedule=True)
     return Revocable(history, engine)
+
+
+def test_an_axis_label_is_as_long_as_its_axis_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[Figure] = []
+    save = Figure.savefig
+
+    def note(figure: Figure, *arguments: Any, **options: Any) -> None:
+        save(figure, *arguments, **options)
+        figure.draw_without_rendering()
+        saved.append(figure)
+
+    monkeypatch.setattr(Figure, "savefig", note)
+    powers({f"request {number}: epsilon 1": partial(attack_power, BUDGET.mu) for number in range(1, 6)})
+    (figure,) = saved
+    label = figure.axes[0].yaxis.label.get_window_extent()
+    assert figure.bbox.y0 <= label.y0 < label.y1 <= figure.bbox.y1
 
 
 @pytest.mark.parametrize("mode", METHODS)
@@ -66,6 +86,9 @@ def test_it_says_what_may_be_claimed_and_is_one_file(mode: str) -> None:
         assert links == []
         assert "<script" not in text
         assert text.count("<svg") == text.count('role="img" aria-label="') >= 1
+        # The tree names its colours.
+        assert "in use</text>" in text
+    assert "erased</text>" in private
     # Psi is the operator's alone.
     if mode != "heuristic":
         assert all(f"{each.sensitivity:.3g}" in private for each in influences)

@@ -37,6 +37,7 @@ details { border-top: 1px solid var(--line); padding: .4rem 0; } summary { curso
 .word { display: block; font-size: .9rem; } .word::before { content: "\\2192\\00a0"; }
 div.wrong { border-left: 4px solid var(--tone); padding-left: .8rem; }
 code, li, dd { overflow-wrap: anywhere; } figure { margin: 1rem 0; } svg { width: 100%; height: auto; }
+@media (max-width: 32rem) { th, td { font-size: .8rem; padding: .2rem; } }
 @media print { body { margin: 0; max-width: none; } ::details-content { content-visibility: visible; } }
 """
 
