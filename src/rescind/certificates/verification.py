@@ -641,7 +641,7 @@ def _check_model(statement: Statement, path: Path, history: History | None) -> t
     try:
         remarks, (trained, frozen) = read_remarks(path), read_parts(path, predicate.trained)
     except HistoryError as damaged:
-        raise ModelMismatchError(f"{path} is no safetensors file that can be read: {damaged}") from damaged
+        raise ModelMismatchError(str(damaged)) from damaged
     holds, own = "the model at hand is the one that it is about", digest(trained)
     if set(trained) != set(predicate.trained) or own != statement.subject[0].digest.sha256:
         descendant = None if history is None else _find_descendant(predicate, history, own)

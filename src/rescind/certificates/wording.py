@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, Context
-from functools import partial
 from typing import Any, cast
 
 from rescind.certificates.predicate import Assumption, Predicate
@@ -129,14 +128,14 @@ def say(version: int, sentence: Sentence) -> str:
 def write_texts(stated: Predicate) -> dict[str, Any]:
     """Return every text of a certificate by the name of its field; all else that it states has to be there."""
     mode, facts, records = Mode(stated.mode), stated.facts, stated.scope == PrivacyScope.RECORDS.value
-    said = partial(say, stated.version)
+    version = stated.version
 
     def each(*sentences: Sentence) -> tuple[str, ...]:
-        return tuple(map(said, sentences))
+        return tuple(say(version, sentence) for sentence in sentences)
 
     return {
         "title": _TITLE_OF_A_REPORT if mode is Mode.HEURISTIC else _TITLE,
-        "claim": said(_RECORDS_CLAIM if records and mode is Mode.EXACT else _CLAIMS[mode]),
+        "claim": say(version, _RECORDS_CLAIM if records and mode is Mode.EXACT else _CLAIMS[mode]),
         "counterfactual": "; ".join(
             each(Sampling[facts.sampling.upper()].value, _SCOPES[PrivacyScope(stated.scope)], *_solves(mode, stated))
         ),
@@ -144,8 +143,8 @@ def write_texts(stated: Predicate) -> dict[str, Any]:
         "constants": each(*_CONSTANTS.get(mode, ()), *([_SOLVED] if facts.solved and mode is Mode.INSTANCE else [])),
         "public": each(*_public(stated)) if mode is Mode.STRICT else (),
         "assumptions": tuple(
-            Assumption(what=said(what), basis=cast(Any, said(basis)))
-            for what, basis in (() if mode is Mode.HEURISTIC else _assumptions(mode, stated))
+            Assumption(what=say(version, assumed), basis=cast(Any, say(version, basis)))
+            for assumed, basis in (() if mode is Mode.HEURISTIC else _assumptions(mode, stated))
         ),
         "not_claimed": each(
             *_NOT_CLAIMED,
