@@ -41,6 +41,17 @@ def test_the_golden_file_holds(mode: Mode, version: int) -> None:
     assert verify(content, [load_public_key(FOLDER / "key.pub")]).statement == golden(mode, version)
 
 
+@pytest.mark.parametrize(
+    ("folder", "version"),
+    [(FOLDER / "1" / "hospitals", 1), (Path(__file__).parents[2] / "docs" / "auditor", VERSION)],
+)
+def test_what_four_hospitals_were_given_holds_with_its_model(folder: Path, version: int) -> None:
+    content, key = (folder / "certificate.json").read_bytes(), load_public_key(folder / "operator.key.pub")
+    found = verify(content, [key], model=folder / "model.safetensors")
+    assert found.statement.predicate.version == version
+    assert "the model at hand is the one that it is about" in found.holds
+
+
 if __name__ == "__main__":
     (FOLDER / str(VERSION)).mkdir(parents=True, exist_ok=True)
     pem = KEY.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
