@@ -369,7 +369,7 @@ def test_unfit_constants_are_refused(sigma, grid, reason):
 
 
 def test_what_floating_point_costs():
-    """The table of docs/theory.md, and the formula's parts by hand."""
+    """The sizes in docs/theory.md, and the formula's parts by hand."""
     for sigma, parameters, extra in ((1.0, 10**3, 1.1e-5), (1.0, 10**6, 1.4e-4), (64.0, 10**8, 8.6e-2)):
         epsilon, _ = drawn_guarantee(10.0, 1e-5, sigma, parameters)
         assert epsilon - 10 == pytest.approx(extra, rel=0.05)

@@ -52,6 +52,7 @@ from rescind.certificates.predicate import (
     Training,
     name_type,
 )
+from rescind.certificates.time_stamps import check_stamps, read_authorities
 from rescind.certificates.wording import (
     NOISE_SOURCE,
     SEED,
@@ -116,6 +117,8 @@ def verify(
     witnessed: Collection[bytes] = (),
     annex: bytes | None = None,
     request: bytes | None = None,
+    stamps: Sequence[bytes] = (),
+    authorities: bytes | None = None,
 ) -> VerifiedCertificate:
     """Check a certificate with everything that is at hand.
 
@@ -130,6 +133,9 @@ def verify(
         witnessed: heads of the history that clients were handed while they trained; they need ``history``.
         annex: the bytes of the certificate's annex.
         request: the bytes of the request that the client signed itself.
+        stamps: the bytes of time stamps of it, or of heads of the history; they need ``authorities``.
+        authorities: the certificates of time-stamp authorities, in PEM; with them there has to be a stamp, among
+            these or in the history.
 
     Returns:
         what holds, and what could not be checked.
@@ -144,9 +150,12 @@ def verify(
         HistoryMismatchError: the history is broken or another one, or does not say what the certificate says.
         AnnexMismatchError: the annex does not belong to the certificate, or does not fit it.
         RequestMismatchError: the signed request is not the one that the certificate is about.
-        ValueError: ``threshold`` is not from 1 to the number of keys, or there are ``witnessed`` heads and no
-            ``history``.
+        TimeStampError: a time stamp is missing, is of something else, or not by the authorities.
+        ValueError: ``threshold`` is not from 1 to the number of keys, there are ``witnessed`` heads and no
+            ``history``, or ``stamps`` and no ``authorities``, or these or what reads stamps is missing.
     """
+    if stamps and authorities is None:
+        raise ValueError("time stamps are checked with their authority's certificates: give these, too")
     if witnessed and history is None:
         raise ValueError("witnessed heads are looked for in a history: give the history, too")
     statement = open_envelope(Statement, content, keys, threshold)
@@ -205,6 +214,11 @@ def verify(
         holds.append(_check_request(predicate, request, history))
         if history is None or history.integrity.secret_problem() is not None:
             unchecked.append(SIGNER_UNSHOWN)
+    if authorities is not None:
+        head = bytes.fromhex(statement.subject[1].digest.sha256)
+        stamped, unstamped = check_stamps(content, head, stamps, read_authorities(authorities), history)
+        holds += stamped
+        unchecked += unstamped
     unchecked += _find_untold(predicate, request is not None)
     since = () if history is None else (*find_superseded(predicate, history), *find_weakened(predicate, history))
     return VerifiedCertificate(statement, tuple(holds), tuple(unchecked), since)

@@ -21,6 +21,7 @@ from rescind.cli import (
     publish,
     report,
     request,
+    stamp,
     status,
     upgrade,
     verify,
@@ -70,6 +71,7 @@ _PANELS: dict[str, dict[str, tuple[Callable[..., None] | typer.Typer, str]]] = {
     "Certificates": {
         "certify": (certify.certify, "Sign what became of a request"),
         "verify": (verify.verify, "Check a certificate offline"),
+        "stamp": (stamp.stamp, "Have a certificate or the history time-stamped"),
         "key": (key.app, "Make a key for signing"),
         "publish": (publish.publish, "Register the released model with MLflow"),
     },

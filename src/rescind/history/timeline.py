@@ -23,6 +23,7 @@ from rescind.history.events import (
     ErasureFinished,
     Event,
     HeadSolved,
+    HeadStamped,
     MeanMissed,
     PlanApproved,
     RecordedPlan,
@@ -204,6 +205,11 @@ class Timeline:
     def solved(self) -> frozenset[ModelId]:
         """The models with which a solve ended as the solution."""
         return frozenset(event.model_id for _, event in self.of(HeadSolved))
+
+    @cached_property
+    def stamped(self) -> int:
+        """The number of the newest entry whose head a time-stamp authority has seen; 0 if there is none."""
+        return max((event.entry for _, event in self.of(HeadStamped)), default=0)
 
     @cached_property
     def requests(self) -> tuple[FiledRequest, ...]:
