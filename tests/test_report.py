@@ -229,9 +229,9 @@ def test_a_broken_history_is_named_first() -> None:
 
 NAMES = {"operator": "City Hospitals", "federation": "heart", "model": "risk head", "protocol": "ethics vote 2026/14"}
 VERDICTS = {
-    "exact": "forgotten: the model was made without the data of whoever left",
-    "strict": "forgotten weakly: what the model can still tell has a high limit",
-    "instance": "forgotten: what the model can still tell has a proven limit",
+    "exact": "forgotten: the model was made without the data of those who left",
+    "strict": "forgotten weakly: the bound on the residual risk is high",
+    "instance": "forgotten, with a bounded residual risk",
     "heuristic": "not proven: nobody can say what the model still knows",
 }
 QUESTIONS = (
@@ -270,27 +270,30 @@ def test_an_officer_finds_every_answer_on_the_page(mode: str) -> None:
     )
     assert f"<h3>Request 1: {VERDICTS[mode]}</h3>" in page
     who = answer(page, "Who asked, and for what?")
-    assert who.lstrip().startswith("On 2026-11-01 City Hospitals, which runs the federation heart, recorded that a ")
-    assert "a participant asked to be forgotten" in who
-    assert f"by the model risk head. Names are erased. A certificate says {digest[:8]} in place of the name" in who
+    # That a participant asked is the operator's word: no key of its own signed.
+    assert who.lstrip().startswith(
+        "On 2026-11-01 City Hospitals, which runs the federation heart, recorded a request for the model risk head "
+        f"to forget a participant. Names are erased. A certificate shows {digest[:8]} instead of the name: "
+    )
     assert "Yes. It was asked on 2026-11-01, due on 2026-12-01 and served on 2026-11-07" in answer(
         page, "Was it in time?"
     )
     tells, enough = answer(page, "What could an attacker still tell?"), answer(page, "Is that enough?")
     if mode in ("strict", "instance"):
         assert re.search(r"with a chance of at most \d+\.\d%[^.]*\. Guessing: 1%\.", tells)
-        assert ("given what is listed as taken as constants" in tells) is (mode == "instance")
+        assert ("given the listed constants" in tells) is (mode == "instance")
         assert ("weak" in enough) is (mode == "strict")
         assert "Epsilon is " in answer(page, "What is promised?")
     else:
         assert ("can do no better than guess" in tells) is (mode == "exact")
-        assert ("given what is listed as taken as constants" in tells) is (mode == "exact")
+        assert ("provided the listed constants were chosen without looking at" in tells) is (mode == "exact")
+        assert ("under the listed conditions" in enough) is (mode == "exact")
         assert ("do not count this as forgotten" in enough) is (mode == "heuristic")
-    assert "listed as still there below" in answer(page, "What is left of the forgotten?")
+    assert "kinds of traces, listed below as still there" in answer(page, "What is left of the forgotten?")
     assert "nothing signed was given" in answer(page, "What was not checked?")
     now = answer(page, "What do I do now?")
     assert "Ask City Hospitals for something signed" in now
-    assert ("Ask City Hospitals to train again" in now) is (mode in ("strict", "heuristic"))
+    assert ("Ask City Hospitals to retrain" in now) is (mode in ("strict", "heuristic"))
 
 
 def test_what_was_served_too_late_is_called_so() -> None:

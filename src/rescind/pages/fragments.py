@@ -42,9 +42,9 @@ code, li, dd { overflow-wrap: anywhere; } figure { margin: 1rem 0; } svg { width
 """
 
 MODES = {
-    "exact": "the model was made without the data of whoever left",
+    "exact": "the model was made without the data of those who left",
     "strict": "the limit holds whatever anybody's data are",
-    "instance": "the limit holds for this federation as it was, with the values that are listed taken as fixed",
+    "instance": "the limit holds for this federation as it was, with the listed constants taken as given",
     "heuristic": "something was tried, and nothing is proven of it",
 }
 LOSSES = {
@@ -60,11 +60,13 @@ _BASES = {
     "checked by the server": "the operator's own server measured it, nobody independent",
     "executed by our helper": "code of rescind did it on the participants' machines",
     "reported by the client": "it is a participant's word",
+    "reported by the participant": "it is that participant's word",
     "declared by the operator": "it is the operator's word: ask how it is ensured",
 }
 # Words that need explaining where they stand, in the order in which they are looked for.
 _TERMS = {
-    "client": "a participant: somebody who trains on data of its own",
+    "client": "a participant",
+    "participant": "an organisation, a person or a device that trains on data of its own",
     "pseudonym": "the number by which the history calls a participant",
     "keyed digest": "a fingerprint of a name that only somebody with the secret file can compute",
     "salt": "random bytes without which a fingerprint tells nothing",
@@ -73,7 +75,7 @@ _TERMS = {
     "registration": "the entry by which a participant first came into the history",
     "sensitivity": "how far a participant may have moved the model, at most",
     "weight": "how much a participant counts in the mean of a round",
-    "restart": "the model from which training went on without whoever left",
+    "restart": "training went back to an earlier model, the restart point, and on without those who left",
     "released": "handed out by the operator",
     "noise": "random numbers that are added to a model and hide traces in it",
     "round": "one turn of training: the model goes out, the participants train, their replies are averaged",

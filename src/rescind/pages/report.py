@@ -182,7 +182,7 @@ def _compared(served: Sequence[Served], measured: Mapping[ModelId, Scores], priv
     if rows:
         yield "<h2>How good the model is, before and after</h2>"
         yield from render_columns(("request", "accuracy", "before", "after"), rows)
-        whole = "" if private else " In whole percent: the model before knew whoever left."
+        whole = "" if private else " In whole percent: the model before knew those who left."
         yield (
             "<p>The share of examples that the model gets right. <em>Before</em> is the last model that was measured "
             "before training went back, <em>after</em> the last one that was measured when the request was served."
