@@ -1,7 +1,7 @@
 """``python -m experiments FIGURE``: run a figure, draw it, and write its table into its README.
 
 python -m experiments map --seeds 1     the runs that are missing, then picture and table
-python -m experiments plot map          picture and table from the stored rows
+python -m experiments plot map          picture, if it has one, and table from the stored rows
 python -m experiments repeat map        the shortest stored run once more: does the same come out?
 python -m experiments --quick map       a tiny size, in a folder of its own that is thrown away
 """
@@ -64,7 +64,8 @@ def main() -> int:
         if not found:
             options.error(nothing)
         drawn, table = harness.drawing(figure), harness.table(figure, kept, todo)
-        tables.save(drawn.draw(found), folder)
+        if hasattr(drawn, "draw"):
+            tables.save(drawn.draw(found), folder)
         if not chosen.quick:
             tables.insert(folder / "README.md", table)
         Console(stderr=True, width=160).print(Markdown(table))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from style import BLUE, GREEN, INK
+from style import BLUE, GREEN, INK, ground
 
 LINE, PADDING, BETWEEN = 18, 9, 26
 # Where questions and ways begin, and how wide they are.
@@ -131,16 +131,8 @@ def draw() -> str:
     )
     title = "<title>Which way to forget suits you: questions and what they lead to</title>"
     lines = f'<g fill="none" stroke="{INK}" stroke-width="1.4">'
-    return "\n".join(
-        [
-            head,
-            title,
-            end,
-            *(part.replace("<text", '<text stroke="none"') for part in [lines, *drawn]),
-            "</g>",
-            "</svg>",
-        ]
-    )
+    texts = (part.replace("<text", '<text stroke="none"') for part in [lines, *drawn])
+    return ground("\n".join([head, title, end, *texts, "</g>", "</svg>"]))
 
 
 def main() -> None:
