@@ -138,7 +138,10 @@ def test_an_instance_certificate_holds_with_everything_at_hand(
     assert predicate.noise is not None
     # The client's numbers are erased, and with them what the noise was computed from.
     (unchecked,) = verified.unchecked
-    assert "that the noise is enough" in unchecked
+    words = "that the noise is enough for what it hides: computed by the operator; the inputs were erased since"
+    assert unchecked == words
+    # Who has no history learns as much of a purge from the certificate; else the history may still tell.
+    assert words in checked(content, keys).unchecked
     assert len(verified.holds) == 4
 
 
@@ -447,6 +450,8 @@ def test_noise_that_does_not_suffice_is_noticed_while_the_numbers_are_there(
         federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
         content = sign(build_statement(made, number), [load_signer(keys["operator"], PASSPHRASE)])
         assert checked(content, keys, history=made).unchecked == ("which model it is about: give the model's file",)
+        untold = [line for line in checked(content, keys).unchecked if "noise is enough" in line]
+        assert untold == ["that the noise is enough for what it hides: give the history"]
         bound = annexes.group_sensitivity
         monkeypatch.setattr(annexes, "group_sensitivity", lambda *values: 9 * bound(*values))
         with pytest.raises(InconsistentCertificateError, match="does not hide"):

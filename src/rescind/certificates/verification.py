@@ -194,7 +194,7 @@ def verify(
         if predicate.body is not None:
             unchecked.append("which body the model has, and how many anchors trained it: give the history")
     erased = history is not None or predicate.erasure.level == ErasureLevel.PURGE.value
-    inputs = "computed by the operator" + ("; the inputs were erased since" if erased else ": give the history")
+    inputs = "computed by the operator; the inputs were erased since" if erased else "give the history"
     if predicate.rounds is not None and not _took_part_as_stated(statement, history):
         unchecked.append(f"how often the forgotten participants took part: {inputs}")
     noised = predicate.noise is not None and predicate.guarantee is not None

@@ -119,7 +119,7 @@ _CONSTANTS: Mapping[Mode, tuple[Sentence, ...]] = {
 
 
 def say(version: int, sentence: Sentence) -> str:
-    """Return a sentence, or a word for whose word something is, as a version of certificates has it."""
+    """Return a sentence, or the name of who asked or vouches, as a version says it."""
     if not isinstance(sentence, str):
         return sentence[version - 1]
     return sentence if version == 1 else sentence.replace("client", "participant")
