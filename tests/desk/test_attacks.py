@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import socket
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from time import sleep
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from fastapi import Request
 
 from rescind.certificates.envelope import LONGEST, read_statement, sign
 from rescind.certificates.keys import load_signer
 from rescind.certificates.predicate import Statement, name_type
 from rescind.desk.board import Reader
-from rescind.desk.logins import Role
+from rescind.desk.guard import Guard
+from rescind.desk.logins import Role, add_login, find_login, read_logins
 from rescind.history.participants import blind_name
 from tests.builders import said
-from tests.desk.conftest import Office
+from tests.desk.conftest import Office, wait_for
 
 PHRASE = "correct horse battery"
 
@@ -32,6 +39,18 @@ def officer(office: Office, monkeypatch: pytest.MonkeyPatch) -> Path:
     return office.folder / "officer.key"
 
 
+def request_of(**headers: str) -> Request:
+    """Return a request of this site's own page."""
+    told = {"origin": "http://here", "host": "here"} | headers
+    return Request({"type": "http", "headers": [(name.encode(), value.encode()) for name, value in told.items()]})
+
+
+def sign_in(guard: Guard, token: str) -> str:
+    session = guard.sign_in(request_of(), token)
+    assert session is not None
+    return session
+
+
 # What is shown, whatever else is wrong
 
 
@@ -40,14 +59,6 @@ def look_often(office: Office, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("rescind.desk.board._SPARE", 0.0)
     office.desk.reader.start()
     return office.desk.reader
-
-
-def wait_for(happened: Any) -> None:
-    for _ in range(500):
-        if happened():
-            return
-        sleep(0.02)
-    raise AssertionError("it did not happen in ten seconds")
 
 
 def test_the_desk_reads_on_once_a_damaged_database_is_restored(
@@ -146,7 +157,7 @@ def test_a_file_that_came_in_place_of_a_certificate_is_given_to_nobody(office: O
     own = office.desk.reader.board
     assert own is not None
     forgotten = {1: frozenset({blind_name(bytes(32), "clinic-1")})}
-    office.desk.reader._board = replace(own, forgotten=forgotten)
+    office.desk.reader.board = replace(own, forgotten=forgotten)
     receipt = json.dumps({"run": own.overview.run, "request": 1, "called": "clinic-1", "names": salt})
     whole = certified.read_bytes()
     assert office.ask(None, "POST", "/api/v1/receipt", content=receipt).json()["certificate"].encode() == whole
@@ -182,7 +193,7 @@ def test_a_signed_report_that_is_no_certificate_is_not_called_one(office: Office
 
 def test_a_stranger_is_not_told_where_things_are(office: Office, caplog: pytest.LogCaptureFixture) -> None:
     (office.folder / "history").rename(office.folder / "moved")
-    office.desk.reader._board = None
+    office.desk.reader.board = None
     office.desk.reader.refresh()
     assert str(office.folder) in office.desk.reader.problem
     answers = [office.ask(None, "POST", "/api/v1/receipt", content="{}")]
@@ -208,3 +219,124 @@ def test_a_login_that_is_edited_away_is_out_at_once(office: Office) -> None:
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert office.ask(Role.READ, "GET", "/api/v1/overview").status_code == 401
     assert office.ask(Role.OPERATE, "GET", "/api/v1/overview").status_code == 200
+
+
+def test_who_signs_in_without_end_signs_nobody_else_out(office: Office) -> None:
+    other, guard = office.signed_in(Role.READ), office.desk.guard
+    mine = [sign_in(guard, office.tokens[Role.WATCH]) for _ in range(1100)]
+    assert other.get("/").status_code == 200
+    assert guard.identify(request_of(cookie=f"rescind-desk={mine[0]}")) is None
+    assert guard.identify(request_of(cookie=f"rescind-desk={mine[-1]}")) is not None
+
+
+def test_sessions_that_begin_and_end_at_once_do_so(office: Office) -> None:
+    guard, wrong = office.desk.guard, list[object]()
+
+    def come_and_go(token: str) -> None:
+        try:
+            for _ in range(40):
+                cookie = f"rescind-desk={sign_in(guard, token)}"
+                wrong.extend([] if guard.identify(request_of(cookie=cookie)) else ["signed out by another"])
+                guard.sign_out(request_of(cookie=cookie))
+                wrong.extend(["not signed out"] if guard.identify(request_of(cookie=cookie)) else [])
+        except RuntimeError as error:
+            wrong.append(error)
+
+    for _ in range(200):
+        sign_in(guard, office.tokens[Role.WATCH])
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        visitors = [Thread(target=come_and_go, args=[token]) for token in office.tokens.values()]
+        for visitor in visitors:
+            visitor.start()
+        for visitor in visitors:
+            visitor.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
+
+
+def test_a_cookie_counts_with_its_own_origin_alone_whatever_else_is_sent(office: Office) -> None:
+    browser, before = office.signed_in(Role.OPERATE), office.journal()
+    del browser.headers["origin"]
+    answer = browser.post("/api/v1/requests/3/withdraw", json={}, headers={"authorization": ""})
+    assert answer.status_code == 403
+    assert office.journal() == before
+
+
+def test_a_login_that_is_removed_stays_so_whoever_adds_others_meanwhile(tmp_path: Path) -> None:
+    file, begin = tmp_path / "history.desk", tmp_path / "begin"
+    for at in range(30):
+        add_login(file, f"old {at}", Role.READ)
+    code = """if True:
+        import sys
+        from pathlib import Path
+        from rescind.desk.logins import Role, add_login, remove_login
+        file, begin = map(Path, sys.argv[1:3])
+        print(flush=True)
+        while not begin.exists():
+            pass
+        for at in range(30):
+            remove_login(file, f"old {at}") if sys.argv[3] == "remove" else add_login(file, f"new {at}", Role.READ)
+    """
+    command = [sys.executable, "-c", code, file, begin]
+    both = [subprocess.Popen([*command, what], stdout=subprocess.PIPE) for what in ("remove", "add")]
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+    begin.touch()
+    for process in both:
+        process.communicate()
+    assert [process.returncode for process in both] == [0, 0]
+    assert [login.name for login in read_logins(file)] == [f"new {at}" for at in range(30)]
+
+
+def test_a_full_disk_leaves_the_logins_as_they_were(tmp_path: Path) -> None:
+    file = tmp_path / "history.desk"
+    token = add_login(file, "A. Reader", Role.READ)
+    code = (
+        "import resource, sys; from pathlib import Path; from rescind.desk.logins import *;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); add_login(Path(sys.argv[1]), 'B', Role.READ)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, file], capture_output=True, check=False).returncode
+    assert find_login(read_logins(file), token) is not None
+
+
+# What is no fit request
+
+
+def connect(office: Office) -> socket.socket:
+    address = urlsplit(office.site)
+    return socket.create_connection((address.hostname, address.port), timeout=20)
+
+
+def test_headers_end(office: Office) -> None:
+    with connect(office) as stranger:
+        stranger.sendall(b"GET /health HTTP/1.1\r\nhost: here\r\n")
+        try:
+            for at in range(200):
+                stranger.sendall(b"a%d: %s\r\n" % (at, b"b" * 10_000))
+            answer = stranger.recv(1000)
+        except ConnectionError:
+            answer = b""
+    assert answer == b"" or b" 4" in answer.splitlines()[0]
+
+
+@pytest.mark.parametrize("path", ["/login", "/leaver", "/api/v1/receipt", "/api/v1/requests", "/requests/3/extend"])
+def test_who_hangs_up_in_the_middle_leaves_no_traceback(
+    office: Office, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = logging.getLogger("uvicorn.error")
+    served.addHandler(caplog.handler)
+    try:
+        with connect(office) as stranger:
+            role = Role.ASK if path.endswith("requests") else Role.OPERATE
+            start = f"POST {path} HTTP/1.1\r\nhost: here\r\nauthorization: Bearer {office.tokens[role]}\r\n"
+            stranger.sendall(start.encode() + b"content-length: 100\r\n\r\nreceipt=")
+            sleep(0.2)
+        sleep(0.5)
+    finally:
+        served.removeHandler(caplog.handler)
+    assert caplog.text == ""
+    assert office.ask(None, "GET", "/health").status_code == 200

@@ -339,24 +339,20 @@ class Reader:
         certificates: the folder with certificates.
         accuracies: the file with accuracies over time.
         notify: told of every new board.
+        board: what was read last; None if nothing could be read yet.
     """
 
     open: Callable[[], AbstractContextManager[History]]
     certificates: Path | None = None
     accuracies: Path | None = None
     notify: Callable[[Board], None] = lambda _: None
-    _board: Board | None = None
+    board: Board | None = None
     _problem: str = "nothing was read yet"
     _read: float = -_STALE
     _examined: float = -_HEALTH_EVERY
     _problems: list[str] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
     _ended: Event = field(default_factory=Event)
-
-    @property
-    def board(self) -> Board | None:
-        """What was read last; None if nothing could be read yet."""
-        return self._board
 
     @property
     def problem(self) -> str:
@@ -377,8 +373,8 @@ class Reader:
         """Read the board anew; what cannot be read is said in its place."""
         with self._lock:
             try:
-                self._board, self._read = self._look(), monotonic()
-                self.notify(self._board)
+                self.board, self._read = self._look(), monotonic()
+                self.notify(self.board)
                 self._problem = ""
             except Exception as error:
                 # Whatever it is, what is wrong now need not be at the next look.

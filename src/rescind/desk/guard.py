@@ -20,7 +20,9 @@ from rescind.errors import HistoryError
 COOKIE: Final = "rescind-desk"
 LONGEST_BODY: Final = 64 * 1024
 _SESSION = 12 * 3600.0
-_MOST_SESSIONS = 1000
+_MOST_KNOWN = 1000
+# Of one login.
+_MOST_SESSIONS = 20
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _HEADERS: Final = {
     "content-security-policy": (
@@ -55,7 +57,7 @@ class Allowance:
         """Count one more; ``HTTPException`` 429 if that is too many."""
         now = monotonic()
         with self._lock:
-            if len(self._left) > _MOST_SESSIONS:
+            if len(self._left) > _MOST_KNOWN:
                 self._left.clear()
             left, before = self._left.get(user, (self.burst, now))
             left = min(self.burst, left + (now - before) * self.rate)
@@ -75,6 +77,7 @@ class Guard:
 
     file: Path
     _sessions: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
     _strangers: Allowance = field(default_factory=lambda: Allowance(2.0, 60.0))
     _changes: Allowance = field(default_factory=lambda: Allowance(1.0, 30.0))
 
@@ -94,18 +97,20 @@ class Guard:
         if login is None:
             self._strangers.take(_peer(request))
             return None
-        now = monotonic()
-        self._sessions = {one: kept for one, kept in self._sessions.items() if kept[1] > now}
-        if len(self._sessions) >= _MOST_SESSIONS:
-            self._sessions.clear()
         session = secrets.token_urlsafe(32)
-        self._sessions[session] = (login.digest, now + _SESSION)
+        with self._lock:
+            # Whoever signs in again and again ends its own sessions, and nobody else's.
+            own = [one for one, (digest, _) in self._sessions.items() if digest == login.digest]
+            for one in own[: 1 - _MOST_SESSIONS]:
+                del self._sessions[one]
+            self._sessions[session] = (login.digest, monotonic() + _SESSION)
         return session
 
     def sign_out(self, request: Request) -> None:
         """End the session of a browser."""
         check_origin(request, needed=True)
-        self._sessions.pop(request.cookies.get(COOKIE, ""), None)
+        with self._lock:
+            self._sessions.pop(request.cookies.get(COOKIE, ""), None)
 
     def identify(self, request: Request) -> Login | None:
         """Return who asks, None for a stranger; ``HTTPException`` 401 for a token that is nobody's."""
@@ -130,7 +135,7 @@ class Guard:
             raise HTTPException(403, f"the role {login.role} may not do this: it takes a login that may {right}")
         if request.method not in _SAFE:
             # Only a browser sends a cookie by itself, whoever's page made it do so.
-            check_origin(request, needed="authorization" not in request.headers)
+            check_origin(request, needed=not request.headers.get("authorization"))
             self._changes.take(login.name)
         return login
 
@@ -159,20 +164,20 @@ def bound(app: App) -> App:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        left, begun = LONGEST_BODY, False
+        left = LONGEST_BODY
 
         async def receive_some() -> MutableMapping[str, Any]:
             nonlocal left
             message = await receive()
+            if message["type"] == "http.disconnect":
+                raise HTTPException(400, "the rest of it did not come")
             left -= len(message.get("body", b""))
             if left < 0:
                 raise HTTPException(413, f"at most {LONGEST_BODY} bytes are read")
             return message
 
         async def send_strictly(message: MutableMapping[str, Any]) -> None:
-            nonlocal begun
             if message["type"] == "http.response.start":
-                begun = True
                 own = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
                 if scope.get("scheme") == "https":
                     own.append((b"strict-transport-security", b"max-age=31536000"))
