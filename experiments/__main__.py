@@ -30,7 +30,7 @@ def main() -> int:
     )
     options.add_argument(
         "words",
-        nargs="+",
+        nargs="*",
         metavar="FIGURE",
         help=f"plot FIGURE, repeat FIGURE, or one of {', '.join(harness.names())}",
     )
@@ -38,6 +38,11 @@ def main() -> int:
     options.add_argument("--seeds", type=int, help="how many seeds; by default as many as the configuration says")
     options.add_argument("--quick", action="store_true", help="a tiny size, kept nowhere")
     chosen = options.parse_args()
+    if not chosen.words:
+        sys.stdout.write(
+            "\n".join(["The figures, each run by python -m experiments FIGURE (-h: more):", *harness.names(), ""])
+        )
+        return 0
     *verb, figure = chosen.words
     if verb not in ([], ["plot"], ["repeat"]):
         options.error(f"{' '.join(verb)!r} is no verb: give FIGURE, plot FIGURE or repeat FIGURE")
