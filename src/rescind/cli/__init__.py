@@ -27,10 +27,11 @@ from rescind.cli import (
     upgrade,
     verify,
 )
-from rescind.cli.explained import Command
+from rescind.cli.explained import Command, Group
 
 app = typer.Typer(
     name="rescind",
+    cls=Group,
     help="Makes federated training revocable.",
     no_args_is_help=True,
     add_completion=False,

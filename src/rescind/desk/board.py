@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rescind.certificates.envelope import read_content, read_statement
 from rescind.certificates.errors import CertificateError
-from rescind.certificates.predicate import CERTIFICATE_TYPE, Statement
+from rescind.certificates.predicate import Statement
 from rescind.core.edges import ModelId
 from rescind.engines.accuracies import read_accuracies
 from rescind.history.events import (
@@ -305,7 +305,7 @@ def read_certificate(path: Path) -> tuple[str, int, bytes] | None:
         statement = read_statement(Statement, content := read_content(path)) if path.is_file() else None
     except (CertificateError, OSError):
         return None
-    if statement is None or statement.predicate_type != CERTIFICATE_TYPE:
+    if statement is None or statement.predicate.mode == "heuristic":
         return None
     return statement.predicate.run, statement.predicate.request, content
 
