@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 import pytest
 from fastapi import Request
 
+from rescind import Exact, History, Revocable, Rounds, Scratch
+from rescind.certificates.approvals import state_approval
 from rescind.certificates.envelope import LONGEST, read_statement, sign
 from rescind.certificates.keys import load_signer
 from rescind.certificates.predicate import Statement, name_type
@@ -25,8 +27,8 @@ from rescind.desk.board import Reader
 from rescind.desk.guard import Guard
 from rescind.desk.logins import Role, add_login, find_login, read_logins
 from rescind.history.participants import blind_name
-from tests.builders import said
-from tests.desk.conftest import Office, wait_for
+from tests.builders import BUDGET, append_entry, said
+from tests.desk.conftest import Office, engine, wait_for
 
 PHRASE = "correct horse battery"
 
@@ -382,3 +384,46 @@ def test_a_host_that_is_none_gets_an_answer(office: Office, host: bytes, path: s
         for method in (b"GET", b"POST"):
             stranger.sendall(b"%s %s HTTP/1.1\r\nhost: %s\r\n\r\n" % (method, path.encode(), host))
             assert stranger.recv(1 << 16).split()[1] in (b"200", b"303", b"400", b"401", b"403", b"404", b"405")
+
+
+# What is told
+
+
+def test_models_that_knew_who_left_are_the_operator_s(office: Office) -> None:
+    file = office.folder / "accuracies.jsonl"
+    file.write_text("".join(f'{{"model": "{model}", "test": 0.5}}\n' for model in ("0.1", "0.3", "1.1", "1.2")))
+    office.desk.reader.accuracies = file
+    office.desk.reader.refresh()
+    for role, models in ((Role.READ, 2), (Role.APPROVE, 2), (Role.OPERATE, 4)):
+        assert len(office.ask(role, "GET", "/api/v1/overview").json()["accuracies"]) == models
+        assert ("training went back" in office.ask(role, "GET", "/").text) is (role is Role.OPERATE)
+
+
+def test_an_approval_is_shown_at_each_request_of_its_plan_and_stays_when_another_plan_comes(tmp_path: Path) -> None:
+    with History(tmp_path / "history") as history:
+        federation = Revocable(history, engine(tmp_path / "leaver.key"))
+        federation.train(Rounds(2))
+        for name in ("clinic-1", "clinic-2"):
+            history.requests.ask([name], BUDGET)
+        federation.plan(Exact(), 1, 2)
+        history.requests.approve(1, "A. Officer")
+        federation.plan(Scratch(), 1)
+        history.requests.approve(1, "B. Officer")
+    reader = Reader(lambda: History(tmp_path / "history", create=False))
+    reader.refresh()
+    assert reader.board is not None
+    approved = [[one.what for one in shown.steps if "approved" in one.what] for shown in reader.board.requests]
+    both = "approved by A. Officer, not signed"
+    assert approved == [[both, "approved by B. Officer, not signed"], [both]]
+
+
+def test_what_is_said_later_of_an_approval_does_not_make_it_a_login_s(office: Office) -> None:
+    with office.open() as history:
+        history.requests.approve(3, "A. Nobody")
+        approval = history.timeline.last
+        history.requests.extend(3, 1, "many at once")
+        append_entry(history, "login", {"entry": approval, "login": "T. Approve", "role": "approve"})
+        stated = state_approval(history.timeline, history.identifier, 3)
+    assert stated is not None
+    assert stated.login is None
+    assert "T. Approve" not in office.signed_in(Role.READ).get("/requests/3").text

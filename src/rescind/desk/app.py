@@ -274,9 +274,7 @@ def _add_interface(app: FastAPI, desk: Desk) -> None:
 
     @app.get("/api/v1/overview", dependencies=[secured], responses=_ALL)
     def overview(login: Annotated[Login, read]) -> Overview:
-        view = desk.board().overview
-        # How far clients moved the model was computed from their data.
-        return view if login.may(Role.OPERATE) else view.model_copy(update={"influences": []})
+        return desk.board().overview_for(login)
 
     @app.get("/api/v1/requests", dependencies=[secured, read], responses=_ALL)
     def requests() -> tuple[RequestShown, ...]:

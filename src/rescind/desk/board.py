@@ -18,10 +18,10 @@ from rescind.certificates.envelope import read_content, read_statement
 from rescind.certificates.errors import CertificateError
 from rescind.certificates.predicate import Statement
 from rescind.core.edges import ModelId
+from rescind.desk.logins import Login, Role
 from rescind.engines.accuracies import read_accuracies
 from rescind.history.events import (
     DeadlineExtended,
-    DoneByLogin,
     PlanApproved,
     RecordedPlan,
     RequestFiled,
@@ -155,7 +155,14 @@ class Board:
     certificates: Mapping[int, Path]
     forgotten: Mapping[int, frozenset[str]]
     metrics: str
-    head: str
+
+    def overview_for(self, login: Login) -> Overview:
+        """Return what a login may see; of participants' data, and models that knew who left, the operator alone."""
+        if login.may(Role.OPERATE):
+            return self.overview
+        newest = ModelId.read(self.overview.newest).branch
+        released = [one for one in self.overview.accuracies if one.branch == newest]
+        return self.overview.model_copy(update={"influences": [], "accuracies": released})
 
 
 def read_board(
@@ -233,7 +240,6 @@ def read_board(
         certificates=own,
         forgotten={request.asked.number: frozenset(request.asked.forgotten) for request in known},
         metrics=render_metrics(gauges),
-        head=history.head.hex(),
     )
 
 
@@ -261,8 +267,7 @@ def _request(
 
 def _steps(timeline: Timeline) -> Iterator[tuple[int, Step]]:
     """Say what happened to requests, in order, each with its number."""
-    filed, logins = 0, timeline.logins
-    by_entry = {timeline.planned_at(asked.number).sequence: asked.number for asked in timeline.requests}
+    filed, logins, planned = 0, timeline.logins, dict[int, tuple[int, ...]]()
 
     def step(entry: Entry, happening: str) -> Step:
         done = logins.get(entry.sequence)
@@ -272,15 +277,16 @@ def _steps(timeline: Timeline) -> Iterator[tuple[int, Step]]:
         match event:
             case RequestFiled():
                 filed += 1
+                planned[entry.sequence] = (filed,)
                 yield filed, step(entry, f"asked for by {event.sender.asker.value}")
             case RowsNamed():
                 yield event.request, step(entry, "its client named the rows that it leaves out")
             case RecordedPlan():
-                mode = event.candidate.mode.value
+                mode, planned[entry.sequence] = event.candidate.mode.value, event.requests
                 yield from ((number, step(entry, f"planned by {event.method} ({mode})")) for number in event.requests)
-            case PlanApproved() if event.plan in by_entry:
-                how = "signed with a key" if event.key else "not signed"
-                yield by_entry[event.plan], step(entry, f"approved by {event.by}, {how}")
+            case PlanApproved():
+                what = f"approved by {event.by}, {'signed with a key' if event.key else 'not signed'}"
+                yield from ((number, step(entry, what)) for number in planned.get(event.plan, ()))
             case DeadlineExtended():
                 yield event.request, step(entry, f"deadline moved to {event.deadline[:10]}: {event.reason}")
             case RequestRefused():
@@ -292,8 +298,6 @@ def _steps(timeline: Timeline) -> Iterator[tuple[int, Step]]:
             case Branch():
                 for number in event.requests:
                     yield number, step(entry, "training went back to before its clients")
-            case DoneByLogin():
-                pass
     for number, outcome in find_outcomes(timeline).items():
         yield number, Step(time=outcome.completed, what=f"served and erased ({outcome.mode.value})", login=None)
 

@@ -102,9 +102,8 @@ def render_sign_in(problem: str = "") -> str:
 
 def render_overview(board: Board, login: Login, problem: str) -> str:
     """Return the page to leave open."""
-    view, waiting = board.overview, [request for request in board.requests if request.unfinished]
+    view, waiting = board.overview_for(login), [request for request in board.requests if request.unfinished]
     names = describe_names({"operator": view.operator, "federation": view.federation, "model": view.model})
-    drawn = view.influences if login.may(Role.OPERATE) else []
     return _page(
         f"The federation {view.federation}" if view.federation else "A federation",
         [
@@ -119,7 +118,7 @@ def render_overview(board: Board, login: Login, problem: str) -> str:
             "<h2>The model</h2>",
             *_model(view),
             *([render_figure(draw_accuracies(view.accuracies))] if view.accuracies else []),
-            *_moved(drawn),
+            *_moved(view.influences),
             *_closed(board),
         ],
         login,
