@@ -285,7 +285,9 @@ def _steps(timeline: Timeline) -> Iterator[tuple[int, Step]]:
                 mode, planned[entry.sequence] = event.candidate.mode.value, event.requests
                 yield from ((number, step(entry, f"planned by {event.method} ({mode})")) for number in event.requests)
             case PlanApproved():
-                approved = step(entry, f"approved by {event.by}, {'signed with a key' if event.key else 'not signed'}")
+                approved = step(
+                    entry, f"approved by {event.by}, {'signed with a key' if event.key else 'not signed'}"
+                )
                 yield from ((number, approved) for number in planned.get(event.plan, ()))
             case DeadlineExtended():
                 yield event.request, step(entry, f"deadline moved to {event.deadline[:10]}: {event.reason}")

@@ -95,7 +95,7 @@ class Guard:
         check_origin(request, needed=True)
         login = find_login(self.logins, token)
         if login is None:
-            self._strangers.take(_peer(request))
+            self.slow_down(request)
             return None
         session = secrets.token_urlsafe(32)
         with self._lock:
@@ -118,7 +118,7 @@ class Guard:
         if scheme:
             login = find_login(self.logins, token.strip()) if scheme.lower() == "bearer" else None
             if login is None:
-                self._strangers.take(_peer(request))
+                self.slow_down(request)
                 raise HTTPException(401, "no login has this token", {"www-authenticate": "Bearer"})
             return login
         digest, until = self._sessions.get(request.cookies.get(COOKIE, ""), ("", 0.0))
@@ -141,7 +141,7 @@ class Guard:
 
     def slow_down(self, request: Request) -> None:
         """Count what a stranger asks for; ``HTTPException`` 429 if it is too much."""
-        self._strangers.take(_peer(request))
+        self._strangers.take("unknown" if request.client is None else request.client.host)
 
 
 def check_origin(request: Request, *, needed: bool) -> None:
@@ -151,10 +151,6 @@ def check_origin(request: Request, *, needed: bool) -> None:
         return
     if origin is None or urlsplit(origin).netloc != request.headers.get("host"):
         raise HTTPException(403, "this was asked for by another site's page")
-
-
-def _peer(request: Request) -> str:
-    return "unknown" if request.client is None else request.client.host
 
 
 def bound(app: App) -> App:

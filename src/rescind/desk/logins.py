@@ -116,10 +116,9 @@ def remove_login(path: Path, name: str) -> None:
         ValueError: no login is called so.
     """
     with _change(path) as logins:
-        left = [login for login in logins if login.name != name]
-        if left == logins:
+        if not any(login.name == name for login in logins):
             raise ValueError(f"no login is called {make_plain(name)!r:.80}")
-        logins[:] = left
+        logins[:] = [login for login in logins if login.name != name]
 
 
 def find_login(logins: Sequence[Login], token: str) -> Login | None:
