@@ -122,7 +122,6 @@ class Overview(Shown):
     last_round: str | None
     clients: int
     states: dict[str, int]
-    missing: int | None
     outsiders: list[str]
     influences: list[Moved]
     kept_models: int
@@ -211,7 +210,6 @@ def read_board(
             last_round=gauges.last_round and gauges.last_round.isoformat(timespec="seconds"),
             clients=view.clients,
             states=states,
-            missing=states.get("silent"),
             outsiders=[str(outsider) for outsider in view.outsiders[:_MOST_SHOWN]],
             influences=[
                 Moved(

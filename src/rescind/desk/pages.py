@@ -137,7 +137,7 @@ def _verdict(view: Overview, waiting: list[RequestShown], problem: str) -> Itera
         verdict = f"{count(len(soon), 'request')} due within a week" if soon else "A plan waits for approval"
     else:
         grade, verdict = "fine", "Nothing is due"
-    missing = "nobody can tell" if view.missing is None else str(view.missing)
+    missing = str(view.states.get("silent", "nobody can tell"))
     facts = (
         (count(view.rounds, "round"), f"recorded, the last {_moment(view.last_round)}" if view.last_round else ""),
         (count(view.clients, "participant"), "in the newest model"),
