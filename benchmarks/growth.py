@@ -57,7 +57,8 @@ from rescind.history.recorder import Recorder
 from rescind.history.run import Run, describe_model
 from rescind.ledger.records import Branch, ErasureLevel, RoundRecord, Span, pack_participants, round_edge
 from rescind.pages.report import render_report
-from rescind.views.overview import open_requests, overview, read_gauges
+from rescind.views.overview import overview, read_gauges
+from rescind.views.requests import open_requests
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 BUDGET = Budget(3.0, 1e-5)
@@ -288,8 +289,8 @@ def ask(world: World, took: dict[str, float]) -> tuple[int, ...]:
 
 
 def show(history: History) -> None:
-    view = overview(history)
-    open_requests(history, view, NOW)
+    overview(history)
+    open_requests(history, NOW)
     read_gauges(history, NOW)
 
 

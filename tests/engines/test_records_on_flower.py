@@ -33,7 +33,8 @@ from rescind.serving import StopServing
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
-from rescind.views.overview import open_requests, overview, read_gauges
+from rescind.views.overview import read_gauges
+from rescind.views.requests import open_requests
 from tests.recording import wrap
 
 CLINICS = federation(6).shards
@@ -125,7 +126,7 @@ def test_a_request_waits_until_its_rows_are_named_and_the_clinic_stays(
     assert history.newest == ModelId(0, 2)
     assert not file.exists()
     assert "clinic-2" not in caplog.text
-    (waiting,) = open_requests(history, overview(history), datetime.now(UTC))
+    (waiting,) = open_requests(history, datetime.now(UTC))
     assert waiting.unnamed
     assert read_gauges(history, datetime.now(UTC)).unnamed_requests == 1
     # That it deleted them is as good.

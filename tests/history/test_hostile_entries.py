@@ -25,7 +25,8 @@ from rescind.ledger.contract import STAMPS
 from rescind.ledger.records import Entry
 from rescind.methods import Last
 from rescind.preview import preview
-from rescind.views.overview import open_requests, overview, read_gauges
+from rescind.views.overview import read_gauges
+from rescind.views.requests import open_requests
 from tests.builders import BUDGET, entries_of, everybody, outside_secret
 
 WRONG: tuple[Any, ...] = (
@@ -138,7 +139,7 @@ def test_a_hostile_entry_is_told_and_raises_no_claim(data: st.DataObject, made: 
         # The chain is right, so what is wrong may be seen by nobody.
         assert all("\n" not in problem for problem in problems)
         with suppress(HistoryError, ValueError):
-            open_requests(history, overview(history, None), now)
+            open_requests(history, now)
         with suppress(HistoryError, ValueError):
             read_gauges(history, now)
         with suppress(HistoryError, ValueError):

@@ -8,18 +8,30 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
-from rescind.certificates.envelope import fingerprint
+from rescind.certificates.envelope import fingerprint, read_json
 from rescind.certificates.keys import is_sound
-from rescind.certificates.predicate import Approval
+from rescind.certificates.predicate import Approval, Count, Digest, Name, Part, Run
 from rescind.history.events import PlanApproved
 from rescind.history.history import History
 from rescind.history.journal import parse_time
 from rescind.history.requests import Sign, write_approval
 from rescind.history.timeline import Timeline
+from rescind.ledger.commitments import canonical
 from rescind.ledger.records import Entry
+
+_LONGEST = 4096
 
 # Whether somebody has to agree to a plan before it is carried out; or the keys, of which one has to have signed that.
 Approvers = bool | Sequence[SSlibKey]
+
+
+class SignedApproval(Part):
+    """What whoever approves a plan signs: of which run and entry, with which head of the chain, and by whom."""
+
+    approved: Run
+    plan: Count
+    head: Digest
+    by: Name
 
 
 def sign_by(signer: CryptoSigner) -> Sign:
@@ -85,18 +97,31 @@ def state_approval(timeline: Timeline, run: str, number: int) -> Approval | None
         # Where the clock was set back meanwhile, when it was asked is the earliest that it can have been.
         time=max(timeline.requests[number - 1].time, entry.time, key=parse_time),
         key=fingerprint(SSlibKey.from_crypto(public)) if public else None,
+        login=True if entry.sequence in timeline.logins and public is None else None,
     )
+
+
+def is_signature(text: bytes, key: str, signature: str) -> bool:
+    """Return whether a signature of an approval's text is by a key, a raw public one; both in hexadecimal."""
+    try:
+        raw = bytes.fromhex(key)
+        if not is_sound(raw):
+            # Anybody could sign for it.
+            return False
+        Ed25519PublicKey.from_public_bytes(raw).verify(bytes.fromhex(signature), text)
+    except (ValueError, InvalidSignature):
+        return False
+    return True
+
+
+def read_approval(content: bytes) -> SignedApproval:
+    """Return what an approval says that somebody is asked to sign; ``ValueError`` if it is none."""
+    told: SignedApproval = read_json(SignedApproval, content, _LONGEST)
+    if canonical(told.model_dump()) != content:
+        raise ValueError("it is spelled otherwise than an approval")
+    return told
 
 
 def _is_signed(timeline: Timeline, run: str, number: int, event: PlanApproved) -> bool:
     """Return whether the key that an approval names has signed it."""
-    try:
-        raw = bytes.fromhex(event.key)
-        if not is_sound(raw):
-            # Anybody could sign for it.
-            return False
-        text = write_approval(run, timeline.planned_at(number), event.by)
-        Ed25519PublicKey.from_public_bytes(raw).verify(bytes.fromhex(event.signature), text)
-    except (ValueError, InvalidSignature):
-        return False
-    return True
+    return is_signature(write_approval(run, timeline.planned_at(number), event.by), event.key, event.signature)

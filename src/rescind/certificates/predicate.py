@@ -263,11 +263,17 @@ class NamedRows(Part):
     root: Digest
 
 
-class Approval(Part):
-    """When somebody agreed to the plan, and the fingerprint of the key it was signed with, None without one."""
+class Approval(Grown):
+    """When somebody agreed to the plan, and the fingerprint of the key it was signed with, None without one.
+
+    ``login`` says that the operator's desk knew who agreed by a login, None that nothing did.
+    """
+
+    _LATER: ClassVar[tuple[str, ...]] = ("login",)
 
     time: Words
     key: Digest | None
+    login: Literal[True] | None = None
 
 
 class Names(Grown):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, Context
 from typing import Any, cast
 
-from rescind.certificates.predicate import Assumption, Predicate
+from rescind.certificates.predicate import Approval, Assumption, Predicate
 from rescind.core.facts import Mode, PrivacyScope, Sampling, Source
 
 NOISE_SOURCE = "the operating system's generator, through ChaCha20; drawn once, kept nowhere"
@@ -163,6 +163,13 @@ def write_predicate(**stated: Any) -> Predicate:
 def describe_names(names: Mapping[str, str | None]) -> str:
     """Say what people call operator, federation, model and protocol; empty where nothing was said."""
     return "; ".join(f"{role} {name}" for role, name in names.items() if name is not None)
+
+
+def describe_approver(approval: Approval) -> str:
+    """Say what shows who agreed to a plan."""
+    if approval.key is not None:
+        return f"signed with the key {approval.key}"
+    return "not signed: a login at the operator's desk, on the operator's word" if approval.login else "not signed"
 
 
 def format_share(share: float) -> str:

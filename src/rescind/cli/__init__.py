@@ -12,6 +12,7 @@ from rescind.cli import (
     certify,
     decide,
     demo,
+    desk,
     doctor,
     erase,
     forget,
@@ -62,6 +63,7 @@ _PANELS: dict[str, dict[str, tuple[Callable[..., None] | typer.Typer, str]]] = {
         "status": (status.status, "Show how a run stands, and what is open"),
         "clients": (status.clients, "List the participants, and who is in a model"),
         "report": (report.report, "Write one HTML file about a run"),
+        "desk": (desk.app, "Serve a page of what is due, and an interface"),
         "doctor": (doctor.doctor, "Look for what is missing or not safe"),
     },
     "Requests": {

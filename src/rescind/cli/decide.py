@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from rescind.cli.shared import AsJson, Location, Number, open_existing, show
 
-if TYPE_CHECKING:
-    from rescind.history.events import RecordedPlan
-    from rescind.history.history import History
-
-_NO_PLAN = "Without a plan: if the newest model never saw the clients, only names and numbers are erased."
 Person = Annotated[str, typer.Option(help="Who decides; it is recorded for good.")]
 
 
@@ -36,9 +31,10 @@ def approve(
         from rescind.certificates.keys import load_signer
         from rescind.cli.key import passphrase
         from rescind.errors import StalePlanError
+        from rescind.views.plans import describe_plan
 
         plan = opened.timeline.plans.get(number)
-        words = _NO_PLAN if plan is None else _describe(opened, plan)
+        words = describe_plan(opened, number)
         if not (yes or as_json):
             typer.confirm(f"{words} Approve it?", abort=True)
         sign = None if key is None else sign_by(load_signer(key, passphrase()))
@@ -139,22 +135,6 @@ def readmit(
     if len(clients) > 1:
         words.append(f"So may whoever shared a name or a label with it: {len(clients)} pseudonyms in all.")
     show({"readmitted": list(clients), "reason": reason}, words, as_json)
-
-
-def _describe(history: History, plan: RecordedPlan) -> str:
-    """Say in one sentence what a plan does, and what retraining would cost."""
-    from rescind.history.lineage import branch_exits
-
-    candidate, numbers = plan.candidate, " and ".join(map(str, plan.requests))
-    exits = branch_exits(history.timeline.branches, history.newest)
-    start = f"back to {candidate.node.model_id}"
-    noise = f" with noise {candidate.sigma:.4g}" if candidate.sigma else ", without noise"
-    how = ", then the head is solved" if candidate.solving else ""
-    return (
-        f"Request {numbers}, by {plan.method}: {start}{noise}{how}; about {candidate.predicted_rounds:.0f} rounds; "
-        f"the claim is {candidate.mode.value}. The model at hand took {sum(place.round for place in exits)} rounds "
-        "from the start."
-    )
 
 
 def _answered(answer: str) -> str:

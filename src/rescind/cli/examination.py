@@ -7,8 +7,6 @@ import platform
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -19,12 +17,10 @@ from rescind.certificates.errors import UnusableKeyError
 from rescind.certificates.keys import is_public, is_slow, load_public_key, read_key
 from rescind.cli.exposure import judge_exposure, try_superlink
 from rescind.cli.shared import open_history
-from rescind.core.facts import NOT_AVERAGED
 from rescind.errors import HistoryError
-from rescind.history.history import History
-from rescind.history.journal import find_future, find_steps_back
 from rescind.history.tampering import UNREADABLE
 from rescind.texts import make_plain
+from rescind.views.health import ALONE, Finding, examine_history
 
 _EXTRAS = {
     "torch": "the simulator",
@@ -32,19 +28,9 @@ _EXTRAS = {
     "psycopg": "PostgreSQL",
     "s3fs": "models in S3",
     "matplotlib": "pictures in reports",
+    "fastapi": "the desk",
 }
 _LITTLE = 1 << 30
-_ALONE = "readable by you alone"
-Verdict = Literal["fine", "note", "repair"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at: fine, worth knowing (``note``), or to be repaired."""
-
-    what: str
-    verdict: Verdict
-    detail: str
 
 
 def examine(
@@ -98,7 +84,7 @@ def _key(path: Path) -> Finding:
             "encrypted, and its passphrase can be guessed quickly: make another one with rescind key new, and sign "
             "with that from now on",
         )
-    return Finding(name, "fine", f"encrypted, {_ALONE}")
+    return Finding(name, "fine", f"encrypted, {ALONE}")
 
 
 def _public(path: Path) -> Finding:
@@ -155,7 +141,7 @@ def _flower(path: Path, otherwise: Literal["note", "repair"]) -> Finding:
         return Finding(
             name, otherwise, f"others can read it: run chmod 600 on {names}, and umask 077 before it is made"
         )
-    return Finding(name, "fine", _ALONE)
+    return Finding(name, "fine", ALONE)
 
 
 def _superlink(address: str, root_certificates: Path | None) -> Finding:
@@ -178,40 +164,11 @@ def _history(location: str) -> Iterator[Finding]:
         return
     with history:
         try:
-            yield from _recorded(history)
+            yield from examine_history(history)
         except UNREADABLE as broken:
             yield Finding("history", "repair", f"it cannot be read to its end: {broken}")
         if Path(location).is_dir():
             yield _disk(Path(location))
-
-
-def _recorded(history: History) -> Iterator[Finding]:
-    yield Finding("history", "fine", f"run {history.identifier} opens")
-    insecure = history.integrity.secret_problem()
-    yield from _list("secret", "repair", [str(insecure)] if insecure else [], f"{history.secret_file}, {_ALONE}")
-    writer = history.writer()
-    yield from _list("lock", "note", [writer] if writer else [], "nobody is writing")
-    told = history.integrity.entry_times()
-    ahead, back = list(find_future(told, datetime.now(UTC))), list(find_steps_back(told))
-    yield from (Finding("clock", "repair", f"{sentence}: set it") for sentence in ahead)
-    yield from (Finding("clock", "note", sentence) for sentence in back)
-    if not ahead and not back:
-        yield Finding("clock", "fine", "no entry is from the future, none earlier than one before it")
-    broken = history.integrity.verify() if told else []
-    yield from _list("chain", "repair", broken, "unbroken")
-    if not broken:
-        yield Finding("models", "fine", f"all {len(history.kept())} that are kept can be read")
-    yield from (Finding("server", "note", sentence) for sentence in history.integrity.copies())
-    timeline = history.timeline
-    against = [*map(str, timeline.standing_doubts), *([NOT_AVERAGED] if timeline.missed_means else [])]
-    yield from _list("declarations", "note", against, "nothing that was recorded contradicts them")
-
-
-def _list(subject: str, verdict: Verdict, sentences: Sequence[str], fine: str) -> Iterator[Finding]:
-    """Return a finding for each sentence, or that it is fine."""
-    yield from (Finding(subject, verdict, sentence) for sentence in sentences)
-    if not sentences:
-        yield Finding(subject, "fine", fine)
 
 
 def _disk(folder: Path) -> Finding:

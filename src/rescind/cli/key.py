@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -44,6 +45,36 @@ def new(
         f"Fingerprint (confirm it by phone or letter): {known}",
     ]
     show({"private": str(path), "public": str(public), "fingerprint": known}, words, as_json)
+
+
+@app.command("approve", cls=Command)
+def approve(
+    file: Annotated[
+        Path, typer.Argument(metavar="APPROVAL", help="The file that the desk's page of a request gives.")
+    ],
+    key: Annotated[Path, typer.Option(help="Your private key.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask once more.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sign an approval for the desk on your own machine; what is printed is for the page.
+
+    Example: rescind key approve approval.json --key officer.key
+    """
+    with report_errors():
+        from rescind.certificates.approvals import read_approval, sign_by
+        from rescind.certificates.keys import load_signer
+        from rescind.private_files import read_bounded
+
+        content = read_bounded(file, 1 << 16)
+        try:
+            told = read_approval(content)
+        except ValueError as error:
+            raise ValueError(f"{file} is no approval: save the one that the request's page has now") from error
+        words = f"{told.by} agrees to the plan of entry {told.plan} of run {told.approved}."
+        if not (yes or as_json):
+            typer.confirm(f"{words} Sign that?", abort=True, err=True)
+        public, signature = sign_by(load_signer(key, passphrase()))(content)
+    typer.echo(json.dumps({"key": public, "signature": signature}))
 
 
 def passphrase(new: bool = False) -> str:

@@ -130,33 +130,26 @@ def list_(history: Location, as_json: AsJson = False) -> None:
     with open_existing(history) as opened:
         from datetime import UTC, datetime
 
-        from rescind.history.outcomes import find_outcomes
-        from rescind.views.overview import find_overdue, find_undecided
+        from rescind.views.requests import list_requests
 
         warn_of_changes(opened.integrity.stamp_problems())
-        timeline = opened.timeline
-        everything = timeline.requests
-        names = opened.participants.describe([asked.request.group for asked in everything])
-        done, undecided = find_outcomes(timeline), find_undecided(timeline)
-        late = {asked.number for asked in find_overdue(opened, datetime.now(UTC))}
         rows: list[dict[str, Any]] = [
             {
-                "request": asked.number,
-                "asked": asked.time[:10],
-                "clients": clients,
-                "asked_by": asked.sender.asker.value,
-                "scope": asked.request.scope.value,
-                "epsilon": asked.request.budget.epsilon,
-                "delta": asked.request.budget.delta,
-                "classic": not asked.request.budget.certifiable,
-                "state": _state(asked, asked.number in done)
-                + (", readmitted since" if timeline.readmitted(asked.number) else ""),
-                "deadline": asked.deadline[:10],
-                "overdue": asked.number in late,
-                "waits_for_approval_since": undecided.get(asked.number),
-                "waits_for_rows": asked.number in timeline.unnamed_rows,
+                "request": request.asked.number,
+                "asked": request.asked.time[:10],
+                "clients": request.clients,
+                "asked_by": request.asked.sender.asker.value,
+                "scope": request.asked.request.scope.value,
+                "epsilon": request.asked.request.budget.epsilon,
+                "delta": request.asked.request.budget.delta,
+                "classic": not request.asked.request.budget.certifiable,
+                "state": request.state,
+                "deadline": request.asked.deadline[:10],
+                "overdue": request.overdue,
+                "waits_for_approval_since": request.planned,
+                "waits_for_rows": request.unnamed,
             }
-            for asked, clients in zip(everything, names, strict=True)
+            for request in list_requests(opened, datetime.now(UTC))
         ]
     lines = [
         (
@@ -286,14 +279,6 @@ def _now(history: History, location: str, asked: FiledRequest) -> tuple[str, ...
         if needs_nobody(history, asked):
             return (f"Or forget now, with no client there: rescind request forget {location}",)
     return ()
-
-
-def _state(asked: FiledRequest, done: bool) -> str:
-    if asked.dropped:
-        return "refused" if asked.refused else "withdrawn"
-    if done:
-        return "served"
-    return "being served" if asked.served else "open"
 
 
 def _due(row: dict[str, Any]) -> str:

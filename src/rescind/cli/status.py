@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rescind.views.clients import KnownClient
-    from rescind.views.overview import Gauges, Overview
+    from rescind.views.overview import Overview
 
 _BAR = 24
 _LINE = 60
@@ -83,7 +83,9 @@ def status(
         return
     with open_existing(history) as opened, show_progress("reading"):
         from rescind.certificates.wording import describe_names
-        from rescind.views.overview import open_requests, overview, read_gauges
+        from rescind.views.metrics import render_metrics
+        from rescind.views.overview import overview, read_gauges
+        from rescind.views.requests import open_requests
 
         if format_:
             typer.echo(render_metrics(read_gauges(opened, now)))
@@ -103,7 +105,7 @@ def status(
                 "waits_for_approval_since": request.planned,
                 "waits_for_rows": request.unnamed,
             }
-            for request in open_requests(opened, view, now)
+            for request in open_requests(opened, now)
         ]
         doubts, names = opened.facts.doubts, asdict(opened.timeline.names)
     result = {
@@ -294,47 +296,3 @@ def _time_line(rounds: list[int]) -> str:
     width = min(_LINE, last - first + 1)
     marked = {(at - first) * (width - 1) // max(last - first, 1) for at in rounds}
     return "".join("o" if at in marked else "." for at in range(width))
-
-
-def render_metrics(gauges: Gauges) -> str:
-    """Return a run's gauges in Prometheus' text format, for the node exporter's textfile collector.
-
-    What is not known is left out.
-
-    Times are points in time: an age would stand still in a file that nobody writes any more.
-    """
-    states = {f',state="{state.value}"': count for state, count in gauges.clients.items()}
-    undecided = "Requests that are planned and wait for somebody to agree."
-    due = "When the most urgent open request is due."
-    silent = "Clients by state; silent ones only where everybody is asked each round."
-    changed = "Signs that somebody without the secret file changed the journal."
-    families: tuple[tuple[str, str, str, Any], ...] = (
-        ("open_requests", "gauge", "Requests that are not served to the end.", gauges.open_requests),
-        ("overdue_requests", "gauge", "Open requests whose day has passed.", gauges.overdue_requests),
-        ("undecided_requests", "gauge", undecided, gauges.undecided_requests),
-        ("unnamed_requests", "gauge", "Open requests about rows that are not named yet.", gauges.unnamed_requests),
-        ("next_deadline_timestamp_seconds", "gauge", due, gauges.next_deadline),
-        ("recorded_rounds_total", "counter", "Rounds recorded so far.", gauges.recorded_rounds),
-        ("last_round_timestamp_seconds", "gauge", "When the last round was recorded.", gauges.last_round),
-        ("clients", "gauge", silent, states),
-        (
-            "clients_outside",
-            "gauge",
-            "Clients that may take part and are left out of the newest model.",
-            gauges.outsiders,
-        ),
-        ("rejected_replies_total", "counter", "Replies that no use was made of.", gauges.rejected_replies),
-        ("stored_bytes", "gauge", "Size of the kept models and of clients' objects.", gauges.stored_bytes),
-        ("standing_doubts", "gauge", "Doubts about the training that nobody has lifted.", gauges.standing_doubts),
-        ("unfinished_erasures", "gauge", "Erasures begun and not ended.", gauges.unfinished_erasures),
-        ("stamp_problems", "gauge", changed, gauges.stamp_problems),
-    )
-    lines = []
-    for name, kind, words, value in families:
-        if value is None:
-            continue
-        number = int(value.timestamp()) if isinstance(value, datetime) else value
-        values = number if isinstance(number, dict) else {"": number}
-        lines += [f"# HELP rescind_{name} {words}", f"# TYPE rescind_{name} {kind}"]
-        lines += [f'rescind_{name}{{run="{gauges.run}"{label}}} {one}' for label, one in values.items()]
-    return "\n".join(lines)

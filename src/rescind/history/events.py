@@ -174,6 +174,15 @@ class PlanApproved:
 
 
 @dataclass(frozen=True, slots=True)
+class DoneByLogin:
+    """The ``entry`` before was written for a login at the desk, in a role."""
+
+    entry: int
+    login: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeadlineExtended:
     """A request may be served later, and why."""
 
@@ -335,6 +344,7 @@ EVENTS: Mapping[str, type[Event]] = {
     "withdrawal": RequestWithdrawn,
     "refusal": RequestRefused,
     "approval": PlanApproved,
+    "login": DoneByLogin,
     "extension": DeadlineExtended,
     "settlement": RequestSettled,
     "plan": RecordedPlan,

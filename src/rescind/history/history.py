@@ -23,7 +23,7 @@ from rescind.errors import (
     LockedError,
 )
 from rescind.history.erasure import Eraser, plan_erasure
-from rescind.history.events import DoubtsLifted, write_body
+from rescind.history.events import DoneByLogin, DoubtsLifted, write_body
 from rescind.history.integrity import Integrity
 from rescind.history.journal import Journal
 from rescind.history.lineage import Lineage, lineage_of
@@ -194,6 +194,27 @@ class History:
     def identifier(self) -> str:
         """A name of this run that no other run has."""
         return self.ledger.identifier()
+
+    @contextmanager
+    def credit(self, login: str, role: str) -> Iterator[None]:
+        """Note in the journal for which login at the desk something is done, together with it or not at all.
+
+        Args:
+            login: what the login is called; it stays in the journal.
+            role: in which role it acts.
+
+        Yields:
+            Nothing; inside, what is recorded is one entry.
+
+        Raises:
+            MissingSecretError: on entering it, the secret file is not at hand.
+        """
+        with self.ledger.turn():
+            before = self.ledger.last_entry()
+            yield
+            done = self.ledger.last_entry()
+            if done is not None and done != before:
+                self.journal.record(DoneByLogin(done.sequence, login, role))
 
     def secret(self, purpose: str) -> bytes:
         """Return secret bytes for a purpose.

@@ -18,6 +18,7 @@ from rescind.history.events import (
     BranchRetrained,
     ClientsReadmitted,
     DeadlineExtended,
+    DoneByLogin,
     DoubtsLifted,
     EndByData,
     ErasureFinished,
@@ -397,6 +398,11 @@ class Timeline:
     @cached_property
     def _approvals(self) -> list[tuple[Entry, PlanApproved]]:
         return list(self.of(PlanApproved))
+
+    @cached_property
+    def logins(self) -> dict[int, DoneByLogin]:
+        """Who wrote entries at the desk, by the entries' numbers; what was said of one later does not count."""
+        return {event.entry: event for entry, event in self.of(DoneByLogin) if event.entry == entry.sequence - 1}
 
     def planned_at(self, number: int) -> Entry:
         """Return the entry of a request's latest plan; without a plan that of the request itself."""

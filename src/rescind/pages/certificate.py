@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from rescind.certificates.verification import VerifiedCertificate, describe_evidence, describe_noise
-from rescind.certificates.wording import format_at_most, format_exactly, format_share
+from rescind.certificates.wording import describe_approver, format_at_most, format_exactly, format_share
 from rescind.pages.fragments import (
     LOSSES,
     MODES,
@@ -67,8 +67,7 @@ def _request(verified: VerifiedCertificate) -> Iterator[tuple[str, str]]:
     yield "asked", _time(predicate.asked)
     yield "asked by", predicate.asked_by
     if predicate.approved is not None:
-        signed = f", signed with the key {predicate.approved.key}" if predicate.approved.key else ", not signed"
-        yield "plan approved", _time(predicate.approved.time) + signed
+        yield "plan approved", f"{_time(predicate.approved.time)}, {describe_approver(predicate.approved)}"
     yield "due", _time(predicate.deadline)
     if predicate.first_deadline != predicate.deadline:
         yield "due at first", _time(predicate.first_deadline)

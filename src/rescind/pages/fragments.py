@@ -17,7 +17,7 @@ from rescind.certificates.wording import format_share
 from rescind.pages.summary import Summary, count
 from rescind.texts import is_digest, shorten
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark; background: Canvas; color: CanvasText; --line: #767676; }
 :root { --fine: #2e7d32; --weak: #8f5200; --wrong: #b3261e; }
 @media (prefers-color-scheme: dark) { :root { --fine: #6fbf73; --weak: #f0a94a; --wrong: #f2857c; } }
@@ -93,8 +93,8 @@ _TERMS = {
 }
 _LONGEST = 2000
 # Of the pictures that need no library.
-_WIDTH, _MARGIN = 660, 60
-_BLUE, _GREY, _RED = "#3d7dca", "#8c8c8c", "#c9453b"
+WIDTH, MARGIN = 660, 60
+BLUE, GREY, RED = "#3d7dca", "#8c8c8c", "#c9453b"
 
 
 def escape(text: str) -> str:
@@ -115,13 +115,13 @@ def frame_picture(attributes: str, content: str, text: str) -> Picture:
     return Picture(f'<svg {attributes} role="img" aria-label="{escape(text)}">{content}</svg>', text)
 
 
-def render_page(title: str, content: Iterable[str]) -> str:
-    """Return a whole page under its title."""
+def render_page(title: str, content: Iterable[str], head: str = "", before: str = "") -> str:
+    """Return a whole page under its title; ``head`` is HTML for its head, ``before`` stands above the title."""
     opening = (
         "<!doctype html>",
         f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<style>{_STYLE}</style></head><body><main>",
+        f"<style>{STYLE}</style>{head}</head><body>{before}<main>",
         f"<h1>{escape(title)}</h1>",
     )
     return "\n".join((*opening, *content, "</main></body></html>", ""))
@@ -231,37 +231,37 @@ def render_items(lines: Iterable[str], known: set[str] | None = None) -> Iterato
 def draw_days(days: Mapping[str, date], due: str = "due") -> Picture:
     """Draw days in their order, one after the other and not to scale; what comes after the day ``due`` is red."""
     ordered = sorted(days.items(), key=lambda named: (named[1], named[0] == due))
-    step = (_WIDTH - 2 * _MARGIN) / max(len(ordered) - 1, 1)
-    parts = [f'<path d="M{_MARGIN} 40H{_MARGIN + step * (len(ordered) - 1):g}" stroke="{_GREY}" stroke-width="2"/>']
+    step = (WIDTH - 2 * MARGIN) / max(len(ordered) - 1, 1)
+    parts = [f'<path d="M{MARGIN} 40H{MARGIN + step * (len(ordered) - 1):g}" stroke="{GREY}" stroke-width="2"/>']
     for at, (name, day) in enumerate(ordered):
-        x = _MARGIN + at * step
+        x = MARGIN + at * step
         late = due in days and day > days[due]
-        colour = _RED if late else _BLUE
+        colour = RED if late else BLUE
         if at:
             between = (day - ordered[at - 1][1]).days
             waited = "same day" if not between else count(between, "day")
-            parts.append(_label(x - step / 2, 30, waited, 13))
+            parts.append(label_at(x - step / 2, 30, waited, 13))
         inside = "Canvas" if name == due else colour
         parts.append(f'<circle cx="{x:g}" cy="40" r="8" fill="{inside}" stroke="{colour}" stroke-width="3"/>')
-        parts += [_label(x, 70, name, 15, bold=True), _label(x, 90, day.isoformat(), 14)]
+        parts += [label_at(x, 70, name, 15, bold=True), label_at(x, 90, day.isoformat(), 14)]
     words = ", ".join(f"{name} {day}" for name, day in ordered)
-    return _draw(100, parts, f"In this order: {words}.")
+    return draw_svg(100, parts, f"In this order: {words}.")
 
 
 def draw_chances(chances: Mapping[str, float | None], rate: float) -> Picture:
     """Draw the most that an attack reaches beside what guessing reaches; None stands for no limit."""
-    rows: list[tuple[str, float | None, str]] = [(f"guessing: {100 * rate:g}%", rate, _GREY)]
+    rows: list[tuple[str, float | None, str]] = [(f"guessing: {100 * rate:g}%", rate, GREY)]
     for name, chance in chances.items():
         if chance is None:
-            rows.append((f"{name}: not known, nothing limits it", None, _RED))
+            rows.append((f"{name}: not known, nothing limits it", None, RED))
         else:
             limit = "no more than guessing" if chance == rate else f"at most {format_share(chance)}"
-            rows.append((f"{name}: {limit}", chance, _BLUE))
-    parts, length = [], _WIDTH - 20
+            rows.append((f"{name}: {limit}", chance, BLUE))
+    parts, length = [], WIDTH - 20
     for at, (label, chance, colour) in enumerate(rows):
         y = 10 + 48 * at
-        parts.append(_label(10, y + 10, label, 15, anchor="start"))
-        parts.append(f'<rect x="10" y="{y + 18}" width="{length}" height="16" fill="none" stroke="{_GREY}"/>')
+        parts.append(label_at(10, y + 10, label, 15, anchor="start"))
+        parts.append(f'<rect x="10" y="{y + 18}" width="{length}" height="16" fill="none" stroke="{GREY}"/>')
         dashes = ' fill-opacity="0.25" stroke-dasharray="6 4"' if chance is None else ""
         width = length * (1.0 if chance is None else min(chance, 1.0))
         parts.append(
@@ -270,20 +270,22 @@ def draw_chances(chances: Mapping[str, float | None], rate: float) -> Picture:
         )
     bottom = 10 + 48 * len(rows)
     parts += [
-        _label(10 + length * share / 100, bottom + 8, f"{share}%", 13, anchor=anchor)
+        label_at(10 + length * share / 100, bottom + 8, f"{share}%", 13, anchor=anchor)
         for share, anchor in ((0, "start"), (25, "middle"), (50, "middle"), (75, "middle"), (100, "end"))
     ]
     told = "; ".join(label for label, _, _ in rows)
     text = (
         f"How often an attack that wrongly accuses {100 * rate:g}% of outsiders recognises a forgotten participant: "
     )
-    return _draw(bottom + 14, parts, f"{text}{told}.")
+    return draw_svg(bottom + 14, parts, f"{text}{told}.")
 
 
-def _label(x: float, y: float, words: str, size: int, *, anchor: str = "middle", bold: bool = False) -> str:
+def label_at(x: float, y: float, words: str, size: int, *, anchor: str = "middle", bold: bool = False) -> str:
+    """Return words at a place of a picture."""
     weight = ' font-weight="600"' if bold else ""
     return f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}"{weight}>{escape(words)}</text>'
 
 
-def _draw(height: int, parts: Sequence[str], text: str) -> Picture:
-    return frame_picture(f'viewBox="0 0 {_WIDTH} {height}" fill="currentColor"', "".join(parts), text)
+def draw_svg(height: int, parts: Sequence[str], text: str) -> Picture:
+    """Return a picture of the usual width, made of its parts."""
+    return frame_picture(f'viewBox="0 0 {WIDTH} {height}" fill="currentColor"', "".join(parts), text)

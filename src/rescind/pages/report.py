@@ -57,7 +57,8 @@ from rescind.pages.requests import (
 )
 from rescind.pages.summary import LEVELS, count
 from rescind.texts import list_some, make_plain
-from rescind.views.overview import OpenRequest, Overview, format_distance, open_requests, overview
+from rescind.views.overview import Overview, format_distance, overview
+from rescind.views.requests import KnownRequest, open_requests
 
 # So many names fit below a picture, or beside its lines; of more requests the newest are drawn.
 _CURVES = 5
@@ -82,7 +83,7 @@ def render_report(
     """
     now, measured = now or datetime.now(UTC), measured or {}
     view, served, notes = overview(history), find_served(history, certificates), describe_steps(history)
-    waiting, names = open_requests(history, view, now), history.timeline.names
+    waiting, names = open_requests(history, now), history.timeline.names
     times = [
         *(draw_times(history, request, notes) for request in served),
         *(draw_open_times(one, now) for one in waiting),
@@ -139,7 +140,7 @@ def _today(
     history: History,
     view: Overview,
     served: Sequence[Served],
-    waiting: Sequence[OpenRequest],
+    waiting: Sequence[KnownRequest],
     notes: Mapping[int, Sequence[str]],
     private: bool,
 ) -> Iterator[str]:

@@ -27,7 +27,7 @@ from rescind.pages.fragments import (
     render_list,
 )
 from rescind.pages.summary import Summary, day_of, list_days, summarise
-from rescind.views.overview import OpenRequest
+from rescind.views.requests import KnownRequest
 
 _NO_REASON = ", and no reason was given"
 _UNSIGNED = "everything: nothing signed was given to this report, so ask for it"
@@ -169,7 +169,7 @@ def draw_times(history: History, request: Served, notes: Mapping[int, Sequence[s
     return render_figure(draw_days(days), f"{request.name.capitalize()}, in days.{certified}{moved}")
 
 
-def draw_open_times(request: OpenRequest, now: datetime) -> str:
+def draw_open_times(request: KnownRequest, now: datetime) -> str:
     """Draw how long a request still has."""
     asked = request.asked
     days = {"asked": day_of(asked.time), "today": now.astimezone(UTC).date(), "due": day_of(asked.deadline)}

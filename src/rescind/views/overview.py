@@ -166,31 +166,6 @@ def claimable(facts: Facts, *, looked_at_data: bool = False) -> Claimable:
     return Claimable(Mode.HEURISTIC, facts.obstacles)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRequest:
-    """A request that is still to be served; ``days_left`` is negative when its deadline has passed.
-
-    ``planned`` is when it was planned, if nobody has agreed to that yet. ``unnamed`` says whether it is about rows
-    that its clients have not named yet.
-    """
-
-    asked: FiledRequest
-    clients: list[str]
-    days_left: int
-    planned: str | None
-    unnamed: bool
-
-
-def open_requests(history: History, view: Overview, now: datetime) -> list[OpenRequest]:
-    """Return the open requests as people want to see them."""
-    names = history.participants.describe([asked.request.group for asked in view.open_requests])
-    undecided, unnamed = find_undecided(history.timeline), history.timeline.unnamed_rows
-    return [
-        OpenRequest(asked, clients, count_days_left(asked, now), undecided.get(asked.number), asked.number in unnamed)
-        for asked, clients in zip(view.open_requests, names, strict=True)
-    ]
-
-
 def count_days_left(asked: FiledRequest, now: datetime) -> int:
     """Return in how many days a request is due, by the calendar of its deadline; below 0 once the day has passed."""
     deadline = parse_time(asked.deadline)
