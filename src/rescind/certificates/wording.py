@@ -74,8 +74,8 @@ _NAMED_ROWS = (
     (
         "that the rows are hidden from who has models, or at the server sums, from before and from after: the "
         "difference can tell a row",
-        "that the rows are hidden from an attacker who has models, or at the server sums, from before and from "
-        "after: the difference can tell a row",
+        "that the rows are hidden from anyone who has models, or at the server sums, from before and from after: the "
+        "difference can tell a row",
     ),
 )
 _SUMS_SEEN = (
