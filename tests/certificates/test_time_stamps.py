@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -116,7 +117,13 @@ class Authority:
         openssl(self.folder, "ts", "-reply", "-config", "settings", "-section", "tsa", *files)
         return (self.folder / "reply").read_bytes()
 
-    def by(self, signer: Certified, *others: Certified, digest: str = "sha256") -> Callable[[bytes], bytes]:
+    def by(
+        self,
+        signer: Certified,
+        *others: Certified,
+        digest: str = "sha256",
+        change: Callable[[bytes], bytes] = bytes,
+    ) -> Callable[[bytes], bytes]:
         """Answer with a token that somebody else signed, for whom OpenSSL would make none."""
 
         def reply(query: bytes) -> bytes:
@@ -126,6 +133,7 @@ class Authority:
             openssl(self.folder, "ts", "-reply", "-in", "reply", "-token_out", "-out", "token")
             read = ("-verify", "-noverify", "-inform", "der", "-in", "token", "-binary", "-out", "info")
             openssl(self.folder, "cms", *read)
+            (self.folder / "info").write_bytes(change((self.folder / "info").read_bytes()))
             words = ("-sign", "-binary", "-nodetach", "-econtent_type", "1.2.840.113549.1.9.16.1.4", "-in", "info")
             files = ("-signer", "signer.pem", "-inkey", "key.pem", "-md", digest, "-outform", "der", "-out", "token")
             more = ("-certfile", "others.pem") if others else ()
@@ -133,6 +141,14 @@ class Authority:
             return framed(framed(b"\x02\x01\x00") + (self.folder / "token").read_bytes())
 
         return reply
+
+    def dated(self, time: datetime) -> Callable[[bytes], bytes]:
+        """Answer with a token of another time than now."""
+
+        def date(info: bytes) -> bytes:
+            return re.sub(rb"\x18\x0f\d{14}Z", b"\x18\x0f" + f"{time:%Y%m%d%H%M%SZ}".encode(), info)
+
+        return self.by(self.signer, change=date)
 
 
 def framed(content: bytes) -> bytes:
@@ -244,7 +260,7 @@ def test_a_stamped_certificate_is_checked_offline(
     code, output = check(folder, "--history", folder / "history", "--full")
     assert (code, "the history existed by then up to entry" in output) == (0, True), output
     assert "Not checked here:" in output
-    assert f"whether the history was rewritten before its first time stamp, of {today}" in output
+    assert f"rewritten before the first time stamp of all that the certificate rests on, of {today}" in output
     # OpenSSL says the same of it.
     files = ("-data", "certificate.json", "-in", "certificate.json.tsr", "-CAfile", "tsa.pem")
     openssl(folder, "ts", "-verify", *files)
@@ -313,9 +329,29 @@ def test_a_history_rewritten_with_the_secret_lacks_the_head_of_a_stamp_kept_else
     assert check(folder, *kept, certificate="new.json")[0] == 23
     # Who has kept none learns since when the new one exists, and no more.
     code, output = check(folder, *kept[:2], certificate="new.json")
-    assert (code, "whether the history was rewritten before its first time stamp" in output) == (0, True), output
+    assert (code, "whether the history was rewritten before the first time stamp" in output) == (0, True), output
     # Even the old certificate, with its stamp or without, fits no more.
     assert check(folder, *kept[:2])[0] == 15
+
+
+def test_what_an_early_stamp_does_not_cover_may_have_been_rewritten_until_the_next(
+    folder: Path, authority: Authority, everyday: tuple[Authority, str]
+) -> None:
+    with History(folder / "history") as history:
+        early = entries_of(history)[1].head
+    long_ago = datetime.now(UTC) - timedelta(days=15)
+    (folder / "kept.tsr").write_bytes(authority.dated(long_ago)(query_for(early).as_bytes()))
+    run_sql(folder / "history", "UPDATE journal SET time = '2026-01-01T00:00:00+00:00' WHERE kind = 'request'")
+    run_sql(folder / "history", "DELETE FROM bounds")
+    rechain(folder / "history")
+    certify(folder, "new.json")
+    kept = ("--history", folder / "history", "--stamp", folder / "kept.tsr")
+    code, output = check(folder, *kept, certificate="new.json")
+    assert (code, "of all that the certificate rests on, which is not at hand" in output) == (0, True), output
+    assert ask_for(folder, everyday, "--certificate", folder / "new.json").exit_code == 0
+    code, output = check(folder, *kept, certificate="new.json")
+    assert (code, f"certificate rests on, of {datetime.now(UTC):%Y-%m-%d}" in output) == (0, True), output
+    assert f"{long_ago:%Y-%m-%d}" not in output
 
 
 def test_a_stamp_in_the_journal_of_a_rewritten_history_does_not_fit(

@@ -229,7 +229,11 @@ def check_stamps(
         f"{time_stamp}: the history existed by then up to entry {entries[time_stamp.digest]} of {len(numbers)}"
         for time_stamp in dict.fromkeys((newest if of_its_own else since or newest, newest))
     ]
-    unchecked.append(f"whether the history was rewritten before its first time stamp, of {opened[0].time:%Y-%m-%d}")
+    # An earlier stamp, of fewer entries, leaves open what came after them.
+    first = f"of {covering[0].time:%Y-%m-%d}" if covering else "which is not at hand"
+    unchecked.append(
+        f"whether the history was rewritten before the first time stamp of all that the certificate rests on, {first}"
+    )
     if later := history.journal.count_after(entries[newest.digest]):
         unchecked.append(f"whether what came after the newest time stamp was rewritten: {later} entries")
     if strange:
