@@ -23,10 +23,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from rescind import History, Revocable, Rounds
-from rescind.certificates.envelope import sign
+from rescind.certificates.envelope import read_statement, sign
 from rescind.certificates.errors import TimeStampError
 from rescind.certificates.issue import build_statement
 from rescind.certificates.keys import create_key
+from rescind.certificates.predicate import Statement
 from rescind.certificates.time_stamps import LONGEST_STAMP, check_stamps, open_stamp, read_authorities, stamp
 from rescind.certificates.verification import explain, verify
 from rescind.cli import authority as asking
@@ -334,6 +335,17 @@ def test_a_history_rewritten_with_the_secret_lacks_the_head_of_a_stamp_kept_else
     assert check(folder, *kept[:2])[0] == 15
 
 
+def test_a_stamp_from_before_what_it_tells_or_from_the_future_is_named(
+    folder: Path, authority: Authority, everyday: tuple[Authority, str]
+) -> None:
+    for days, told in ((-15, "it says it was completed later"), (0, ""), (15, "of a stamp, is still to come")):
+        authority.answer = authority.dated(datetime.now(UTC) + timedelta(days=days))
+        assert ask_for(folder, everyday, "--certificate", folder / "certificate.json").exit_code == 0
+        code, output = check(folder)
+        assert (code, told in output, "not checked: its times" in output) == (0, True, bool(told)), output
+        (folder / "certificate.json.tsr").unlink()
+
+
 def test_what_an_early_stamp_does_not_cover_may_have_been_rewritten_until_the_next(
     folder: Path, authority: Authority, everyday: tuple[Authority, str]
 ) -> None:
@@ -620,4 +632,4 @@ def test_nothing_and_another_historys_certificate_are_not_stamped(
         _, made = stamp(history, authority.reply, [authority.root.certificate])
         assert len(made.digest) == 32
     with pytest.raises(TimeStampError, match="no time stamp shows"):
-        check_stamps(content, bytes(32), [], [authority.root.certificate])
+        check_stamps(content, read_statement(Statement, content), [], [authority.root.certificate])

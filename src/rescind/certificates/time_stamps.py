@@ -10,7 +10,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from rescind.certificates.errors import TimeStampError
 from rescind.certificates.predicate import Statement
 from rescind.history.events import HeadStamped
 from rescind.history.history import History
+from rescind.history.journal import parse_time
 from rescind.texts import shorten
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ LONGEST_STAMP = 64 * 1024
 _SHA256 = "2.16.840.1.101.3.4.2.1"
 # Of the digests that tokens are signed over: SHA-256, SHA-384, SHA-512.
 _SOUND = {_SHA256, "2.16.840.1.101.3.4.2.2", "2.16.840.1.101.3.4.2.3"}
+# Clocks that are less apart are no news.
+_APART = timedelta(days=1)
 _WORD_OF_THE_AUTHORITY = (
     "the time of its stamp, which is the authority's word: that its clock was right, its key has not leaked, and its "
     "certificate was not revoked"
@@ -156,7 +159,7 @@ def stamp(
 
 def check_stamps(
     content: bytes,
-    head: bytes,
+    statement: Statement,
     stamps: Sequence[bytes],
     authorities: Sequence[x509.Certificate],
     history: History | None = None,
@@ -165,7 +168,7 @@ def check_stamps(
 
     Args:
         content: the certificate's bytes.
-        head: the history's head that it names.
+        statement: what it says.
         stamps: the bytes of time stamps that were kept outside of the history, each of the certificate or of a head.
         authorities: certificates that are trusted, roots among them.
         history: the history; its journal has time stamps, too.
@@ -182,7 +185,7 @@ def check_stamps(
     digest, events = hashlib.sha256(content).digest(), () if history is None else history.timeline.of(HeadStamped)
     recorded = [event for _, event in events if event.certificate in ("", digest.hex())]
     numbers = {} if history is None else history.journal.heads()
-    own = numbers.get(head, 0)
+    own = numbers.get(bytes.fromhex(statement.subject[1].digest.sha256), 0)
     # The certificate names its head: a stamp of the one is a stamp of the other.
     entries = {hashlib.sha256(past).digest(): number for past, number in numbers.items()} | {digest: own}
     opened = [open_stamp(token, authorities) for token in stamps]
@@ -217,6 +220,14 @@ def check_stamps(
             "another (rescind stamp HISTORY --certificate)"
         )
     holds, unchecked = [], [_WORD_OF_THE_AUTHORITY]
+    completed = parse_time(statement.predicate.erasure.completed)
+    if covering and covering[0].time < completed - _APART:
+        unchecked.append(
+            f"its times: stamped on {covering[0].time:%Y-%m-%d}, it says it was completed later: a clock was wrong, "
+            "or the authority's key has leaked"
+        )
+    if opened[-1].time > datetime.now(UTC) + _APART:
+        unchecked.append(f"its times: {opened[-1].time:%Y-%m-%d}, of a stamp, is still to come: a clock was wrong")
     if of_its_own:
         holds.append(f"{since}: it existed by then with its signatures, and is unchanged")
     else:
