@@ -417,6 +417,16 @@ def test_a_timer_stamps_every_so_many_entries(
     assert (both.exit_code, "leave it out" in both.output) == (1, True)
 
 
+def test_nobody_without_the_secret_silences_the_timer(
+    folder: Path, authority: Authority, everyday: tuple[Authority, str]
+) -> None:
+    with History(folder / "history") as history:
+        history.journal.record(HeadStamped(10**9, ""))
+    run_sql(folder / "history", "UPDATE journal SET stamp = zeroblob(32) WHERE kind = 'time stamp'")
+    refused = ask_for(folder, everyday, "--every", 1)
+    assert (refused.exit_code, "was added without the secret" in refused.output) == (1, True), refused.output
+
+
 def test_a_stamp_disturbs_no_plan_and_no_older_reader(
     folder: Path, authority: Authority, everyday: tuple[Authority, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
