@@ -427,6 +427,18 @@ def test_nobody_without_the_secret_silences_the_timer(
     assert (refused.exit_code, "was added without the secret" in refused.output) == (1, True), refused.output
 
 
+def test_what_cannot_be_written_is_not_recorded_either(
+    folder: Path, authority: Authority, everyday: tuple[Authority, str]
+) -> None:
+    (folder / "link.tsr").symlink_to(folder / "elsewhere")
+    for name, told in (("heads/1.tsr", "a folder that is there"), ("link.tsr", "is there already")):
+        refused = ask_for(folder, everyday, "--every", 1, "-o", folder / name)
+        assert (refused.exit_code, told in refused.output) == (1, True), refused.output
+    (folder / "heads").mkdir()
+    assert ask_for(folder, everyday, "--every", 1, "-o", folder / "heads" / "1.tsr").exit_code == 0
+    assert (folder / "heads" / "1.tsr").stat().st_size
+
+
 def test_a_stamp_disturbs_no_plan_and_no_older_reader(
     folder: Path, authority: Authority, everyday: tuple[Authority, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

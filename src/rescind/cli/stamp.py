@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -54,8 +55,11 @@ def stamp(
             show({"stamped": False, "entries": since}, [words], as_json)
             return
         # An earlier stamp shows more than a later one.
-        if output is not None and output.exists():
+        if output is not None and os.path.lexists(output):
             raise ValueError(f"{output} is there already, and not written over: choose another file by --output")
+        # Once it is recorded, a timer has nothing to do.
+        if output is not None and not os.access(output.parent, os.W_OK | os.X_OK):
+            raise ValueError(f"{output} cannot be written: give a folder that is there and open to you")
         reply, stamped = have_stamped(opened, lambda query: ask(tsa, query), authorities, content)
         if output is not None:
             with name_when_full(output):
