@@ -79,7 +79,7 @@ class Certified:
             .not_valid_after(today + timedelta(days[1]))
             .add_extension(x509.BasicConstraints(is_root, None), critical=True)
         )
-        if uses and not is_root:
+        if uses and (not is_root or issuer):
             made = made.add_extension(x509.ExtendedKeyUsage(uses), critical)
         self.certificate = made.sign(issuer.key if issuer else self.key, hashes.SHA256())
 
@@ -541,6 +541,7 @@ def hostile(authority: Authority) -> dict[str, tuple[Callable[[bytes], bytes], s
     root, unfit = authority.root, "is not for time stamps"
     plain = Certified("Plain", root, uses=())
     other = Certified("Other", is_root=True)
+    web = Certified("Web", root, uses=(SERVING,), is_root=True)
     twin = Certified("Twin", root, key=plain.key, number=plain.certificate.serial_number)
     return {
         "expired": (authority.by(Certified("Old", root, days=(-20, -1))), "was not valid on"),
@@ -548,6 +549,10 @@ def hostile(authority: Authority) -> dict[str, tuple[Callable[[bytes], bytes], s
         "no use": (authority.by(plain), unfit),
         "twin": (authority.by(plain, twin), "not exactly one certificate of its signer"),
         "another use": (authority.by(Certified("Server", root, uses=(SERVING,))), unfit),
+        "by who certifies servers": (
+            authority.by(Certified("Web Stamps", web), web),
+            "a certificate that is not for",
+        ),
         "two uses": (authority.by(Certified("Both", root, uses=(STAMPING, SERVING))), unfit),
         "not critical": (authority.by(Certified("Lax", root, critical=False)), unfit),
         "another authority": (authority.by(Certified("Stamps", Certified("Root", is_root=True))), "no authority in"),
@@ -598,7 +603,7 @@ def test_a_stamp_outlives_its_authoritys_certificates(authority: Authority, monk
 
 
 def test_certificates_between_are_taken_from_stamp_or_file(authority: Authority) -> None:
-    between = Certified("Between", authority.root, is_root=True)
+    between = Certified("Between", authority.root, uses=(), is_root=True)
     signer, query = Certified("Stamps", between), query_for().as_bytes()
     roots = read_authorities(authority.root.pem + between.pem)
     assert open_stamp(authority.by(signer, between)(query), roots[:1]).digest

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # A time stamp has some thousand bytes, most of them certificates; so has an authority's file.
 LONGEST_STAMP = 64 * 1024
 
+_STAMPING, _ANY_USE = ExtendedKeyUsageOID.TIME_STAMPING, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE
 _SHA256 = "2.16.840.1.101.3.4.2.1"
 # Of the digests that tokens are signed over: SHA-256, SHA-384, SHA-512.
 _SOUND = {_SHA256, "2.16.840.1.101.3.4.2.2", "2.16.840.1.101.3.4.2.3"}
@@ -301,6 +302,14 @@ def _find_wrong(
                 f"its authority's certificate was not valid on {info.gen_time:%Y-%m-%d}, when it was made, but from "
                 f"{signer.not_valid_before_utc:%Y-%m-%d} to {signer.not_valid_after_utc:%Y-%m-%d}: ask another one"
             )
-        uses = [use for use in signer.extensions if isinstance(use.value, x509.ExtendedKeyUsage)]
-        if [(use.critical, list(use.value)) for use in uses] != [(True, [ExtendedKeyUsageOID.TIME_STAMPING])]:
+        if [(use.critical, list(use.value)) for use in _find_uses(signer)] != [(True, [_STAMPING])]:
             yield "the certificate that signed it is not for time stamps (timeStamping, alone, critical): ask another"
+    # Who may certify servers only gives nobody the right to stamp, and OpenSSL does not look at that.
+    for certificate in map(x509.load_der_x509_certificate, response.signed_data.certificates):
+        if any(not {_STAMPING, _ANY_USE} & set(use.value) for use in _find_uses(certificate)):
+            yield "it comes with a certificate that is not for time stamps: ask another authority"
+
+
+def _find_uses(certificate: x509.Certificate) -> list[x509.Extension[x509.ExtendedKeyUsage]]:
+    """Return what a certificate is limited to; nothing if it is not limited."""
+    return [use for use in certificate.extensions if isinstance(use.value, x509.ExtendedKeyUsage)]
