@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -279,6 +280,14 @@ def test_a_missing_stamp_is_a_failure(folder: Path, authority: Authority) -> Non
         assert (code, "not verified: no time stamp shows since when it exists" in output) == (23, True), output
     code, output = check(folder, "--stamp", folder / "certificate.json", tsa=False)
     assert (code, "with their authority's certificates" in output) == (1, True), output
+
+
+def test_a_pipe_beside_a_certificate_is_not_waited_for(folder: Path, authority: Authority) -> None:
+    os.mkfifo(folder / "certificate.json.tsr")
+    words = ("verify", "certificate.json", "--key", "key.pub", "--tsa-certificate", "tsa.pem")
+    beside = Path(sys.executable).parent / "rescind"
+    done = subprocess.run([beside, *words], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "no time stamp shows since when" in done.stderr) == (23, True), done.stderr
 
 
 def test_a_certificate_that_was_changed_or_is_another_does_not_fit(
