@@ -622,6 +622,9 @@ def test_certificates_between_are_taken_from_stamp_or_file(authority: Authority)
             open_stamp(authority.by(signer)(query), trusted)
     with pytest.raises(ValueError, match="no certificates in PEM"):
         read_authorities(authority.root.certificate.public_bytes(serialization.Encoding.DER))
+    # A part of a long list would be read, and the right one be missing.
+    with pytest.raises(ValueError, match="its own certificates alone"):
+        read_authorities(between.pem * 150 + authority.root.pem)
 
 
 def test_a_changed_stamp_says_nothing_else(authority: Authority) -> None:

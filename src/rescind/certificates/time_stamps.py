@@ -66,10 +66,12 @@ def read_authorities(content: bytes) -> list[x509.Certificate]:
     """Return the certificates of time-stamp authorities, which are trusted, from a PEM file's content.
 
     Raises:
-        ValueError: it holds none that can be read.
+        ValueError: it holds none that can be read, or is too long.
     """
+    if len(content) > LONGEST_STAMP:
+        raise ValueError(f"the authority's file has more than {LONGEST_STAMP} bytes: give its own certificates alone")
     try:
-        return x509.load_pem_x509_certificates(content[: LONGEST_STAMP + 1])
+        return x509.load_pem_x509_certificates(content)
     except ValueError as error:
         raise ValueError(
             "the authority's file holds no certificates in PEM: give the ones that it publishes, with its root "
