@@ -48,7 +48,8 @@ def stamp(
         output = certificate.with_name(f"{certificate.name}.tsr") if certificate and output is None else output
         authorities = read_authorities(read_bounded(tsa_certificate, LONGEST_STAMP))
         # Else somebody without the secret could tell that all is stamped, and nothing would ever be again.
-        opened.journal.ledger.check_stamps()
+        if changed := opened.integrity.stamp_problems():
+            raise ValueError(f"{changed[0]}: nothing is stamped. `rescind doctor` says more")
         since = opened.journal.count_after(opened.timeline.stamped)
         if every is not None and since < every:
             words = f"Nothing to do: {since} entries came since the last time stamp."
