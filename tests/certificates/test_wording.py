@@ -265,6 +265,16 @@ def test_a_share_of_those_connected_is_told_from_a_fixed_number() -> None:
     assert "how many were drawn followed who was connected, the group among them" in words["counterfactual"]
 
 
+def test_what_is_left_open_is_open_to_anyone_and_not_to_attackers_only(
+    issued: dict[str, tuple[History, Statement]],
+) -> None:
+    """Whoever runs the federation has the secret file, and all models."""
+    for _, found in issued.values():
+        assert any("anyone who has the run's secret file" in line for line in found.predicate.erasure.stays)
+    rows = altered(issued["exact"][1], scope="records").predicate
+    assert any("hidden from anyone who has models" in line for line in write_texts(rows)["not_claimed"])
+
+
 def test_what_was_sent_to_participants_is_not_called_back(issued: dict[str, tuple[History, Statement]]) -> None:
     first, *_ = issued["exact"][1].predicate.not_claimed
     assert first == "that models which were released, or sent to participants, before the restart are called back"

@@ -10,7 +10,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from rescind.certificates.errors import TimeStampError
 from rescind.certificates.predicate import Statement
 from rescind.history.events import HeadStamped
 from rescind.history.history import History
+from rescind.history.journal import parse_time
 from rescind.texts import shorten
 
 if TYPE_CHECKING:
@@ -31,9 +32,12 @@ if TYPE_CHECKING:
 # A time stamp has some thousand bytes, most of them certificates; so has an authority's file.
 LONGEST_STAMP = 64 * 1024
 
+_STAMPING, _ANY_USE = ExtendedKeyUsageOID.TIME_STAMPING, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE
 _SHA256 = "2.16.840.1.101.3.4.2.1"
 # Of the digests that tokens are signed over: SHA-256, SHA-384, SHA-512.
 _SOUND = {_SHA256, "2.16.840.1.101.3.4.2.2", "2.16.840.1.101.3.4.2.3"}
+# Clocks that are less apart are no news.
+_APART = timedelta(days=1)
 _WORD_OF_THE_AUTHORITY = (
     "the time of its stamp, which is the authority's word: that its clock was right, its key has not leaked, and its "
     "certificate was not revoked"
@@ -62,10 +66,12 @@ def read_authorities(content: bytes) -> list[x509.Certificate]:
     """Return the certificates of time-stamp authorities, which are trusted, from a PEM file's content.
 
     Raises:
-        ValueError: it holds none that can be read.
+        ValueError: it holds none that can be read, or is too long.
     """
+    if len(content) > LONGEST_STAMP:
+        raise ValueError(f"the authority's file has more than {LONGEST_STAMP} bytes: give its own certificates alone")
     try:
-        return x509.load_pem_x509_certificates(content[: LONGEST_STAMP + 1])
+        return x509.load_pem_x509_certificates(content)
     except ValueError as error:
         raise ValueError(
             "the authority's file holds no certificates in PEM: give the ones that it publishes, with its root "
@@ -156,7 +162,7 @@ def stamp(
 
 def check_stamps(
     content: bytes,
-    head: bytes,
+    statement: Statement,
     stamps: Sequence[bytes],
     authorities: Sequence[x509.Certificate],
     history: History | None = None,
@@ -165,7 +171,7 @@ def check_stamps(
 
     Args:
         content: the certificate's bytes.
-        head: the history's head that it names.
+        statement: what it says.
         stamps: the bytes of time stamps that were kept outside of the history, each of the certificate or of a head.
         authorities: certificates that are trusted, roots among them.
         history: the history; its journal has time stamps, too.
@@ -182,7 +188,7 @@ def check_stamps(
     digest, events = hashlib.sha256(content).digest(), () if history is None else history.timeline.of(HeadStamped)
     recorded = [event for _, event in events if event.certificate in ("", digest.hex())]
     numbers = {} if history is None else history.journal.heads()
-    own = numbers.get(head, 0)
+    own = numbers.get(bytes.fromhex(statement.subject[1].digest.sha256), 0)
     # The certificate names its head: a stamp of the one is a stamp of the other.
     entries = {hashlib.sha256(past).digest(): number for past, number in numbers.items()} | {digest: own}
     opened = [open_stamp(token, authorities) for token in stamps]
@@ -217,6 +223,14 @@ def check_stamps(
             "another (rescind stamp HISTORY --certificate)"
         )
     holds, unchecked = [], [_WORD_OF_THE_AUTHORITY]
+    completed = parse_time(statement.predicate.erasure.completed)
+    if covering and covering[0].time < completed - _APART:
+        unchecked.append(
+            f"its times: stamped on {covering[0].time:%Y-%m-%d}, it says it was completed later: a clock was wrong, "
+            "or the authority's key has leaked"
+        )
+    if opened[-1].time > datetime.now(UTC) + _APART:
+        unchecked.append(f"its times: {opened[-1].time:%Y-%m-%d}, of a stamp, is still to come: a clock was wrong")
     if of_its_own:
         holds.append(f"{since}: it existed by then with its signatures, and is unchanged")
     else:
@@ -229,7 +243,11 @@ def check_stamps(
         f"{time_stamp}: the history existed by then up to entry {entries[time_stamp.digest]} of {len(numbers)}"
         for time_stamp in dict.fromkeys((newest if of_its_own else since or newest, newest))
     ]
-    unchecked.append(f"whether the history was rewritten before its first time stamp, of {opened[0].time:%Y-%m-%d}")
+    # An earlier stamp, of fewer entries, leaves open what came after them.
+    first = f"of {covering[0].time:%Y-%m-%d}" if covering else "which is not at hand"
+    unchecked.append(
+        f"whether the history was rewritten before the first time stamp of all that the certificate rests on, {first}"
+    )
     if later := history.journal.count_after(entries[newest.digest]):
         unchecked.append(f"whether what came after the newest time stamp was rewritten: {later} entries")
     if strange:
@@ -286,6 +304,14 @@ def _find_wrong(
                 f"its authority's certificate was not valid on {info.gen_time:%Y-%m-%d}, when it was made, but from "
                 f"{signer.not_valid_before_utc:%Y-%m-%d} to {signer.not_valid_after_utc:%Y-%m-%d}: ask another one"
             )
-        uses = [use for use in signer.extensions if isinstance(use.value, x509.ExtendedKeyUsage)]
-        if [(use.critical, list(use.value)) for use in uses] != [(True, [ExtendedKeyUsageOID.TIME_STAMPING])]:
+        if [(use.critical, list(use.value)) for use in _find_uses(signer)] != [(True, [_STAMPING])]:
             yield "the certificate that signed it is not for time stamps (timeStamping, alone, critical): ask another"
+    # Who may certify servers only gives nobody the right to stamp, and OpenSSL does not look at that.
+    for certificate in map(x509.load_der_x509_certificate, response.signed_data.certificates):
+        if any(not {_STAMPING, _ANY_USE} & set(use.value) for use in _find_uses(certificate)):
+            yield "it comes with a certificate that is not for time stamps: ask another authority"
+
+
+def _find_uses(certificate: x509.Certificate) -> list[x509.Extension[x509.ExtendedKeyUsage]]:
+    """Return what a certificate is limited to; nothing if it is not limited."""
+    return [use for use in certificate.extensions if isinstance(use.value, x509.ExtendedKeyUsage)]

@@ -215,8 +215,7 @@ def verify(
         if history is None or history.integrity.secret_problem() is not None:
             unchecked.append(SIGNER_UNSHOWN)
     if authorities is not None:
-        head = bytes.fromhex(statement.subject[1].digest.sha256)
-        stamped, unstamped = check_stamps(content, head, stamps, read_authorities(authorities), history)
+        stamped, unstamped = check_stamps(content, statement, stamps, read_authorities(authorities), history)
         holds += stamped
         unchecked += unstamped
     unchecked += _find_untold(predicate, request is not None)

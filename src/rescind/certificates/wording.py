@@ -74,8 +74,8 @@ _NAMED_ROWS = (
     (
         "that the rows are hidden from who has models, or at the server sums, from before and from after: the "
         "difference can tell a row",
-        "that the rows are hidden from an attacker who has models, or at the server sums, from before and from "
-        "after: the difference can tell a row",
+        "that the rows are hidden from anyone who has models, or at the server sums, from before and from after: the "
+        "difference can tell a row",
     ),
 )
 _SUMS_SEEN = (
@@ -265,7 +265,7 @@ def _assumptions(mode: Mode, stated: Predicate) -> Iterator[tuple[Sentence, str]
     if facts.solved:
         stage = facts.stages or stated.training
         chosen = stage.ridge is not None and stage.ridge.l2_choices is not None
-        choices = say(stated.version, (", those to choose from instead", "s to choose from")) if chosen else ""
+        choices = ", those to choose from instead" if chosen else ""
         limits = ", the target norm, the limits of rows and clients" if stage.loss == "SquaredL2" else ""
         yield _by(
             f"the L2 term{choices}, the row norm{limits} and the solver's settings were fixed without these clients",
@@ -274,7 +274,8 @@ def _assumptions(mode: Mode, stated: Predicate) -> Iterator[tuple[Sentence, str]
         if chosen:
             suits = (
                 "of the L2 terms to choose from that one was taken which suits the sums of those in the model best",
-                "the L2 term is, of those to choose from, the one that suits the sums of those in the model best",
+                "the solve took the L2 term that suits the sums of those in the model best, of those to choose from, "
+                "or the stated one where these cannot tell",
             )
             yield _by(suits, Source.CHECKED)
         anew = (

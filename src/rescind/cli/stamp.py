@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -46,14 +47,20 @@ def stamp(
         content = None if certificate is None else read_content(certificate)
         output = certificate.with_name(f"{certificate.name}.tsr") if certificate and output is None else output
         authorities = read_authorities(read_bounded(tsa_certificate, LONGEST_STAMP))
+        # Else somebody without the secret could tell that all is stamped, and nothing would ever be again.
+        if changed := opened.integrity.stamp_problems():
+            raise ValueError(f"{changed[0]}: nothing is stamped. `rescind doctor` says more")
         since = opened.journal.count_after(opened.timeline.stamped)
         if every is not None and since < every:
             words = f"Nothing to do: {since} entries came since the last time stamp."
             show({"stamped": False, "entries": since}, [words], as_json)
             return
         # An earlier stamp shows more than a later one.
-        if output is not None and output.exists():
+        if output is not None and os.path.lexists(output):
             raise ValueError(f"{output} is there already, and not written over: choose another file by --output")
+        # Once it is recorded, a timer has nothing to do.
+        if output is not None and not os.access(output.parent, os.W_OK | os.X_OK):
+            raise ValueError(f"{output} cannot be written: give a folder that is there and open to you")
         reply, stamped = have_stamped(opened, lambda query: ask(tsa, query), authorities, content)
         if output is not None:
             with name_when_full(output):

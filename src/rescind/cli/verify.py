@@ -70,7 +70,7 @@ def verify(
             check_page(html)
         signed = None if request is None else read_content(request)
         beside = certificate.with_name(f"{certificate.name}.tsr")
-        stamps = [*(stamp or ()), *([beside] if tsa_certificate is not None and beside.exists() else [])]
+        stamps = [*(stamp or ()), *([beside] if tsa_certificate is not None and beside.is_file() else [])]
         with show_progress("checking"):
             checked = verified(
                 read_content(certificate),

@@ -61,8 +61,8 @@ _PURGE_STAYS = (
 )
 _RECORDS_STAYS = ("the names of participants that stay without some of their rows, under new pseudonyms",)
 _ALWAYS_STAYS = (
-    "keyed digests of the name, by which a returning participant is recognised and finds itself in a certificate: an "
-    "attacker who has the run's secret file too, which lies outside of the ledger, can test guesses of the name",
+    "keyed digests of the name, by which a returning participant is recognised and finds itself in a certificate: "
+    "anyone who has the run's secret file too, which lies outside of the ledger, can test guesses of the name",
     "the pseudonym, in the request and in its registration, whose time tells when the participant first took part; "
     "the restart's round and noise, in the plan",
     "the roots of erased rounds and of registrations, which commit to numbers and the name under salts that are gone",
