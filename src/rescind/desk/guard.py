@@ -93,8 +93,7 @@ class Guard:
     def sign_in(self, request: Request, token: str) -> str | None:
         """Return the value of a new session's cookie; None if no login has that token."""
         check_origin(request, needed=True)
-        login = find_login(self.logins, token)
-        if login is None:
+        if (login := find_login(self.logins, token)) is None:
             self.slow_down(request)
             return None
         session = secrets.token_urlsafe(32)
@@ -128,8 +127,7 @@ class Guard:
 
     def admit(self, request: Request, right: Role) -> Login:
         """Return who asks, if they may do that; ``HTTPException`` 401, 403 or 429 otherwise."""
-        login = self.identify(request)
-        if login is None:
+        if (login := self.identify(request)) is None:
             raise HTTPException(401, "give a token: Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"})
         if not login.may(right):
             raise HTTPException(403, f"the role {login.role} may not do this: it takes a login that may {right}")
