@@ -48,7 +48,7 @@ PARTS = ("pages", "interface", "size", "readers", "whole")
 # As the page does it.
 EVERY = 15.0
 # For each operation of the interface; together some 10,000 requests.
-EXAMPLES = 1300
+EXAMPLES = 1150
 SIZE = growth.Size(clients=10_000, rounds=2_000, requests=200)
 KINDS = ("alone", "beside a desk", "beside a desk that is read")
 
@@ -128,7 +128,6 @@ def measure_size(folder: Path, scripts: Path, size: growth.Size) -> dict[str, An
 
 def record(folder: Path, width: int) -> None:
     """Train and record on and on, and say of every round when it began."""
-    logging.getLogger("flwr").setLevel(logging.ERROR)
     setting = recording_overhead.Setting(width)
     on, arrays = recording_overhead.grid(setting), recording_overhead.start(width)
     with History(folder / "history") as history:
@@ -283,6 +282,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     options.add_argument("--record", nargs=2, metavar=("FOLDER", "WIDTH"), help="used by itself")
     chosen = options.parse_args()
+    logging.getLogger("flwr").setLevel(logging.ERROR)
     if chosen.record:
         return record(Path(chosen.record[0]), int(chosen.record[1]))
     os.environ["RESCIND_PASSPHRASE"] = secrets.token_hex(16)
