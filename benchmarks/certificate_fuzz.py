@@ -1,14 +1,15 @@
 """Is anything accepted that is not exactly what was signed, or that a signer made up where it has to follow?
 
-A certificate of each kind is changed at random: bits and bytes of the file, fields of the statement swapped,
-removed, added or moved, with the old signature, with a stranger's, or signed again by the operator's own key; another
-model, another history, oversized and deeply nested files. ``accepted`` counts changed statements that were verified,
-``crashes`` everything but the documented errors, ``slowest_s`` the longest verification.
+A certificate of each kind, in each version of the wording, is changed at random: bits and bytes of the file, fields
+of the statement swapped, removed, added or moved, with the old signature, with a stranger's, or signed again by the
+operator's own key; another model, another history, oversized and deeply nested files. ``accepted`` counts changed
+statements that were verified, ``crashes`` everything but the documented errors, ``slowest_s`` the longest
+verification.
 
-The signer lies, too. What follows from something else (texts, numbers, the mode without its noise, the spelling of
-times and digests) is altered alone: ``lies_accepted`` counts what was verified. Facts are altered and everything that
-follows is made to fit: ``unseen`` lists those that were verified without the history, ``unnamed`` counts the ones of
-these that verification does not name as not checked.
+The signer lies, too. What follows from something else (texts, numbers, the mode without its noise, the version, the
+spelling of times and digests) is altered alone: ``lies_accepted`` counts what was verified. Facts are altered and
+everything that follows is made to fit: ``unseen`` lists those that were verified without the history, ``unnamed``
+counts the ones of these that verification does not name as not checked.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Self, get_args
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner, SSlibKey
@@ -41,7 +42,7 @@ from rescind.certificates.issue import (
     describe_training,
     read_request,
 )
-from rescind.certificates.predicate import CERTIFICATE_TYPE, REPORT_TYPE, Predicate
+from rescind.certificates.predicate import VERSION, Predicate, Word, name_type
 from rescind.certificates.verification import VerifiedCertificate, verify
 from rescind.certificates.wording import write_texts
 from rescind.checkpoints.tensors import save
@@ -74,7 +75,7 @@ DERIVED = (
 TIMES = ("asked", "deadline", "erasure.completed")
 SPELLED = ("run", "trained", "erasure.stays", "erasure.unreachable", "reasons", "training.loss", "training.precision")
 DIGESTS = ("frozen", "erasure.log", "forgotten", "rows", "run")
-WORDS = ("checked by the server", "executed by our helper", "reported by the client", "declared by the operator")
+WORDS = get_args(Word)
 
 
 class Issued:
@@ -98,9 +99,15 @@ class Issued:
             self.history.requests.name_rows("clinic-3", number, "5" * 64)
         self.model = folder / "model.safetensors"
         save(self.history.model(self.history.newest), self.model)
-        self.statement = build_statement(self.history, number)
+        self.number = number
+        self.sign(VERSION)
+
+    def sign(self, version: int) -> Self:
+        """Make it a certificate in a version of the wording."""
+        self.statement = build_statement(self.history, self.number, version=version)
         self.content = sign(self.statement, [CryptoSigner(OPERATOR)])
         self.document: dict[str, Any] = json.loads(self.statement.payload())
+        return self
 
 
 def enveloped(payload: bytes, key: Ed25519PrivateKey) -> bytes:
@@ -216,6 +223,10 @@ def misderived(rng: random.Random, issued: Issued, everybody: Sequence[Issued]) 
     table, name = at(said, path)
     if path == "mode":
         table[name] = rng.choice([mode.value for mode in Mode if mode.value != said["mode"]])
+    elif path == "version" and rng.random() < 0.5:
+        # Its type, too, is that of the other version, and its texts are not.
+        table[name] = rng.choice([version for version in range(VERSION + 2) if version != said["version"]])
+        document["predicateType"] = f"{document['predicateType'][:-1]}{table[name]}"
     else:
         table[name] = other(rng, table[name], copy.deepcopy(elsewhere))
     return enveloped(canonical(document), OPERATOR)
@@ -259,16 +270,16 @@ Change = Callable[[random.Random, Any], Any]
 FACTS: dict[str, tuple[str, Change]] = {
     **{
         f"names.{role}": (
-            "what the run is called",
+            "of the request: names",
             lambda rng, _: rng.choice((None, rng.randbytes(4).hex())),
         )
         for role in ("operator", "federation", "model")
     },
-    "run": ("of which history", lambda rng, _: rng.randbytes(8).hex()),
-    "request": ("which request", lambda rng, _: rng.randint(1, 10**6)),
-    "asked": ("when it was asked", lambda rng, it: moved(rng, it, (-900, -1))),
-    "deadline": ("due and completed", lambda rng, it: moved(rng, it, (1, 900))),
-    "erasure.completed": ("due and completed", lambda rng, it: moved(rng, it, (1, 900))),
+    "run": ("names, run", lambda rng, _: rng.randbytes(8).hex()),
+    "request": ("names, run, number", lambda rng, _: rng.randint(1, 10**6)),
+    "asked": ("model and dates", lambda rng, it: moved(rng, it, (-900, -1))),
+    "deadline": ("model and dates", lambda rng, it: moved(rng, it, (1, 900))),
+    "erasure.completed": ("model and dates", lambda rng, it: moved(rng, it, (1, 900))),
     "forgotten": ("who was forgotten", lambda rng, _: sorted(rng.randbytes(32).hex() for _ in range(3))),
     "rows": (
         "what commits to their rows",
@@ -278,7 +289,7 @@ FACTS: dict[str, tuple[str, Change]] = {
     "solving.tolerance": ("how a head was solved", factor),
     "solving.most_bytes": ("how a head was solved", lambda rng, it: it + rng.randint(1, 99)),
     "solving.most_rounds": ("how a head was solved", lambda rng, it: it + rng.randint(1, 99)),
-    "mode": ("which mode it is", lambda rng, _: rng.choice([mode.value for mode in Mode])),
+    "mode": ("mode and reasons", lambda rng, _: rng.choice([mode.value for mode in Mode])),
     "scope": ("whose removal is hidden", lambda rng, _: rng.choice([scope.value for scope in PrivacyScope])),
     "facts": ("how participants were drawn", lambda rng, it: {**it, **drawn(rng)}),
     "facts.batch": ("what they trained", lambda rng, _: rng.randint(1, 99)),
@@ -296,8 +307,11 @@ FACTS: dict[str, tuple[str, Change]] = {
     "rounds.sigma": ("the noise level", lambda rng, it: it * 2.0 ** rng.randint(-4, 4)),
     "rounds.clip": ("the noise level", factor),
     "rounds.denominator": ("the noise level", factor),
-    "rounds.rounds": ("how often the forgotten clients took part", lambda rng, it: it + rng.randint(-3, 9)),
-    "rounds.participations": ("how often the forgotten clients took part", lambda rng, it: it + rng.randint(-9, 9)),
+    "rounds.rounds": ("how often the forgotten participants took part", lambda rng, it: it + rng.randint(-3, 9)),
+    "rounds.participations": (
+        "how often the forgotten participants took part",
+        lambda rng, it: it + rng.randint(-9, 9),
+    ),
     "trained": ("what they trained", lambda _, it: [*it, "more"]),
     "frozen": ("what they trained", lambda rng, _: rng.randbytes(32).hex()),
     "training.loss": ("what they trained", lambda rng, _: rng.choice(("LogisticL2", "NetworkLoss"))),
@@ -312,10 +326,10 @@ FACTS: dict[str, tuple[str, Change]] = {
     "erasure.log": ("what was erased", lambda rng, _: rng.randbytes(32).hex()),
     "erasure.stays": ("what is still there", lambda rng, it: rng.choice(([], it[1:], [*it, "a copy"]))),
     "erasure.unreachable": ("what is still there", lambda rng, it: rng.choice(([], it[1:], [*it, "a backup"]))),
-    "reasons": ("which mode it is and why", lambda rng, it: rng.choice((it[1:], ["nobody knows"]))),
+    "reasons": ("mode and reasons", lambda rng, it: rng.choice((it[1:], ["nobody knows"]))),
     "evidence": ("the measured evidence", lambda *_: [{"what": "an attack", "found": "nothing", "bound": "1"}]),
     "model": ("which model it is about", lambda rng, _: rng.randbytes(32).hex()),
-    "head": ("of which history", lambda rng, _: rng.randbytes(32).hex()),
+    "head": ("names, run", lambda rng, _: rng.randbytes(32).hex()),
 }
 
 
@@ -333,8 +347,7 @@ def fitted(rng: random.Random, issued: Issued, path: str) -> bytes:
     # What cannot be derived from such a fact is left as it was.
     with suppress(ValueError, ArithmeticError):
         document["predicate"] = json.loads(canonical(derived(said)))
-        kind = REPORT_TYPE if said["mode"] == Mode.HEURISTIC.value else CERTIFICATE_TYPE
-        document["predicateType"] = kind
+        document["predicateType"] = name_type(Predicate.model_construct(**document["predicate"]))
     return enveloped(canonical(document), OPERATOR)
 
 
@@ -448,7 +461,8 @@ def main() -> None:
         folders = [Path(name) / str(at) for at in range(len(methods))]
         for folder in folders:
             folder.mkdir()
-        everybody = [Issued(*each) for each in zip(folders, methods, strict=True)]
+        newest = [Issued(*each) for each in zip(folders, methods, strict=True)]
+        everybody = [copy.copy(issued).sign(version) for version in range(1, VERSION + 1) for issued in newest]
         for issued in everybody:
             verify(issued.content, [KEY], model=issued.model, history=issued.history)
         for number in progress(range(mutations), "certificate_fuzz"):

@@ -168,7 +168,7 @@ def find_wrong(day: Day) -> Iterator[str]:
     """Say what did not end as it should, or was not seen while it waited."""
     yield from day.unseen
     expected = ["served", "withdrawn", "served", "refused", "served"]
-    askers = {1: "the client's own key", 3: "the operator", 5: "the client's own key"}
+    askers = {1: "the participant's own key", 3: "the operator", 5: "the participant's own key"}
     with History(day.history, create=False) as history:
         states = [
             "withdrawn" if asked.withdrawn else "refused" if asked.refused else "served" if asked.served else "open"

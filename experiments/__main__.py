@@ -1,7 +1,7 @@
 """``python -m experiments FIGURE``: run a figure, draw it, and write its table into its README.
 
 python -m experiments map --seeds 1     the runs that are missing, then picture and table
-python -m experiments plot map          picture and table from the stored rows
+python -m experiments plot map          picture, if it has one, and table from the stored rows
 python -m experiments repeat map        the shortest stored run once more: does the same come out?
 python -m experiments --quick map       a tiny size, in a folder of its own that is thrown away
 """
@@ -30,7 +30,7 @@ def main() -> int:
     )
     options.add_argument(
         "words",
-        nargs="+",
+        nargs="*",
         metavar="FIGURE",
         help=f"plot FIGURE, repeat FIGURE, or one of {', '.join(harness.names())}",
     )
@@ -38,6 +38,11 @@ def main() -> int:
     options.add_argument("--seeds", type=int, help="how many seeds; by default as many as the configuration says")
     options.add_argument("--quick", action="store_true", help="a tiny size, kept nowhere")
     chosen = options.parse_args()
+    if not chosen.words:
+        sys.stdout.write(
+            "\n".join(["The figures, each run by python -m experiments FIGURE (-h: more):", *harness.names(), ""])
+        )
+        return 0
     *verb, figure = chosen.words
     if verb not in ([], ["plot"], ["repeat"]):
         options.error(f"{' '.join(verb)!r} is no verb: give FIGURE, plot FIGURE or repeat FIGURE")
@@ -64,7 +69,8 @@ def main() -> int:
         if not found:
             options.error(nothing)
         drawn, table = harness.drawing(figure), harness.table(figure, kept, todo)
-        tables.save(drawn.draw(found), folder)
+        if hasattr(drawn, "draw"):
+            tables.save(drawn.draw(found), folder)
         if not chosen.quick:
             tables.insert(folder / "README.md", table)
         Console(stderr=True, width=160).print(Markdown(table))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +36,7 @@ from rescind.history.bounds import Bounds, read_bounds
 from rescind.history.events import RecordedPlan, write_body
 from rescind.history.recorder import Recorder
 from rescind.ledger.commitments import canonical, next_entry, stamp
-from rescind.ledger.contract import Ledger
+from rescind.ledger.contract import STAMPS, Ledger
 from rescind.ledger.records import Branch, Entry, RoundRecord, Span, Stretch
 from rescind.simulation import Simulation
 from rescind.testing.small import simulation
@@ -186,6 +187,20 @@ def forge_entry(
     values = (entry.sequence, kind, entry.time, text, root, entry.head, mark)
     run_sql(folder, ("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", *values))
     return entry
+
+
+def rechain(folder: Path) -> None:
+    """Compute the chain and its stamps anew, as only somebody can who has the secret."""
+    with History(folder, create=False) as opened:
+        secret = outside_secret(opened, STAMPS)
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as database:
+        previous = None
+        query = "SELECT sequence, kind, time, body, root FROM journal ORDER BY sequence"
+        for sequence, kind, time, body, root in database.execute(query).fetchall():
+            previous = next_entry(previous, kind, time, json.loads(body), root)
+            written = (previous.head, stamp(secret, previous.head), sequence)
+            database.execute("UPDATE journal SET head = ?, stamp = ? WHERE sequence = ?", written)
+        database.commit()
 
 
 def append_entry(history: History, kind: str, body: Mapping[str, Any]) -> None:

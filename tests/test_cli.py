@@ -105,14 +105,14 @@ def test_a_request_is_certified_by_two_and_verified(
     assert result.exit_code == 0, result.output
     assert "signed by " in result.output
     assert "the model at hand is the one" in result.output
-    assert "never computed from these clients' data" in result.output
+    assert "never computed from these participants' data" in result.output
     assert "Not claimed:" in result.output
     assert "Not checked here:" not in result.output
     assert "Not checked here:" in said(*words, "--full").output
     page = (tmp_path / "page.html").read_text()
     assert page.count("<details>") >= 5
     assert "http" not in page
-    assert "never computed from these clients&#x27; data" in page
+    assert "never computed from these participants&#x27; data" in page
 
 
 def test_a_withdrawn_request_is_not_certified(folder: Path, tmp_path: Path) -> None:

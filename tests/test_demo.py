@@ -90,6 +90,23 @@ def test_the_recording_shows_what_is_printed(folder: Path, monkeypatch: pytest.M
     assert folder.exists()
     # If they differ: python docs/pictures/record.py
     assert without_chance(recorded) == without_chance(printed)
+    assert "the same bytes. Forgetting took 4 rounds instead of 20" in recorded[-1]
+
+
+def test_the_recording_is_short_and_ends_with_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "docs" / "pictures")
+    import record
+
+    picture = record.RECORDING.read_text("utf-8")
+    (seconds,) = {float(found) for found in re.findall(r"animation:\w+ ([\d.]+)s", picture)}
+    assert seconds <= 12
+    lines = picture.count("<text ")
+    for name, last in (("scroll", record.VISIBLE - lines), ("show", lines)):
+        (frames,) = re.findall(rf"@keyframes {name}{{(.*)}}", picture)
+        steps = re.findall(r"([\d.]+)%{transform:translateY\((-?\d+)px\)}", frames)
+        assert int(steps[-1][1]) == record.LINE * last
+        # It stays there, to be read.
+        assert seconds * (1 - float(steps[-1][0]) / 100) >= record.END
 
 
 def without_chance(lines: Sequence[str]) -> str:

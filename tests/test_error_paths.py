@@ -78,6 +78,8 @@ TABLE = [
     (("certify", "history", 77, "--key", "operator", "-o", "other.json"), 1, "there is no request 77"),
     (("request", "add", "history", "clinic-2", "--epsilon", 0), 1, "epsilon is 0.0"),
     (("request", "preview", "history", "clinic-2", "--delta", 2), 1, "delta is 2.0"),
+    (("request", "preview", "history", "clinic-2", "clinic-2"), 1, "'clinic-2' is there more than once"),
+    (("request", "add", "history", "clinic-2", "clinic-2"), 1, "'clinic-2' is there more than once"),
     # Keys
     (
         ("certify", "history", 1, "--key", "operator.pub", "-o", "other.json"),
@@ -89,6 +91,11 @@ TABLE = [
     ((*VERIFY, "stranger.pub"), 12, "not verified: 1 different keys have to have signed"),
     ((*VERIFY, "operator"), 10, "holds no public key: give the file that ends in .pub"),
     ((*VERIFY, "operator.pub", "--model", "operator"), 13, "not verified: operator is no safetensors file"),
+    (
+        ("certify", "history", 1, "--key", "operator", "-o", "other.json", "--model", "operator"),
+        1,
+        "operator is no safetensors file that can be read: the header",
+    ),
     (("verify", "operator.pub", "--key", "operator.pub"), 11, "not verified: the file is cut off"),
     (("certify", "history", 1, "--key", "operator", "-o", "operator.pub"), 11, "the file is cut off"),
 ]
@@ -101,6 +108,18 @@ def test_a_mistake_is_answered(scene: Path, words: tuple[object, ...], code: int
     result = said(*words)
     assert (result.exit_code, hint in result.output) == (code, True), result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(("statu",), "status"), (("request", "ad"), "add"), (("key", "nw"), "new"), (("verfy",), "verify")],
+)
+def test_a_mistyped_command_is_answered_once(words: tuple[str, ...], meant: str) -> None:
+    result = said(*words)
+    assert result.exit_code == 2
+    assert f"No such command '{words[-1]}'." in result.output
+    assert result.output.count("Did you mean") <= 1
+    assert f"'{meant}'" in result.output
 
 
 def test_a_wrong_passphrase_opens_no_key(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:

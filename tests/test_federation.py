@@ -326,7 +326,7 @@ def test_hospitals_ask_by_themselves_and_their_certificates_say_so(
         (2, ("--receipt", receipt, "--request", handed)),
     ):
         predicate = certify(own, number)
-        assert (predicate["mode"], predicate["asked_by"]) == ("exact", "the client's own key")
+        assert (predicate["mode"], predicate["asked_by"]) == ("exact", "the participant's own key")
         command("verify", own / f"certificate-{number}.json", "--key", own / "operator.key.pub", *shown)
     with History(history) as opened:
         assert set(labels_of(opened).values()) == {HUNGARY, "switzerland"}
@@ -470,13 +470,13 @@ def test_a_head_forgets_from_kept_sums_while_everybody_is_switched_off(
         name: tensor.tobytes() for name, tensor in never.items()
     }
     predicate = certify(ridge.folder, 1)
-    assert (predicate["mode"], predicate["asked_by"]) == ("exact", "the client's own key")
+    assert (predicate["mode"], predicate["asked_by"]) == ("exact", "the participant's own key")
     key = ridge.folder / "operator.key.pub"
     shown = command(
         *("verify", ridge.folder / "certificate-1.json", "--key", key, "--history", ridge.folder / "history"),
         *("--model", ridge.folder / "model.safetensors"),
     )
-    assert "the kept sums of the 3 clients that its round names" in " ".join(shown.split())
+    assert "the kept sums of the 3 participants that its round names" in " ".join(shown.split())
     assert len(ridge.canaries) == 2
     stored = b"".join(path.read_bytes() for path in ridge.folder.rglob("*") if path.is_file())
     assert [canary for canary in ridge.canaries if canary in stored] == []

@@ -75,12 +75,12 @@ def test_a_certificate_says_what_it_rests_on(history: History) -> None:
     statement = build_statement(history, number)
     predicate = statement.predicate
     assert (predicate.mode, predicate.scope) == ("exact", "records")
-    assert "the rows that these clients named" in predicate.claim
+    assert "the rows that these participants named" in predicate.claim
     assert "take part again" in predicate.counterfactual
     (left_out,) = [told for told in predicate.assumptions if "leave out the rows" in told.what]
-    assert left_out.basis == "reported by the client"
+    assert left_out.basis == "reported by the participant"
     assert any("the difference can tell a row" in line for line in predicate.not_claimed)
-    assert not any("whole clients are forgotten" in line for line in predicate.not_claimed)
+    assert not any("whole participants are forgotten" in line for line in predicate.not_claimed)
     assert any("under new pseudonyms" in line for line in predicate.erasure.stays)
     content = sign(statement, [SIGNER])
     assert verify(content, [SIGNER.public_key], history=history).statement == statement

@@ -7,15 +7,18 @@ import re
 from contextlib import chdir
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from rescind import Goal, History
 from rescind.cli import app
-from rescind.core.calibration import Budget
+from rescind.core.calibration import Budget, attack_power
 from rescind.core.edges import ModelId
 from rescind.core.facts import PublicHead
 from rescind.core.solver import Solving
@@ -25,6 +28,7 @@ from rescind.forgetting import Revocable
 from rescind.history import codec
 from rescind.history.events import RequestWithdrawn
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
+from rescind.pages.pictures import powers
 from rescind.pages.report import render_report
 from rescind.views.overview import overview
 from tests.builders import BUDGET, everybody, said
@@ -42,6 +46,22 @@ NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 def federation(history: History, clients: int = 30) -> Revocable:
     engine = everybody(clients, public=HEAD, public_schedule=True)
     return Revocable(history, engine)
+
+
+def test_an_axis_label_is_as_long_as_its_axis_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[Figure] = []
+    save = Figure.savefig
+
+    def note(figure: Figure, *arguments: Any, **options: Any) -> None:
+        save(figure, *arguments, **options)
+        figure.draw_without_rendering()
+        saved.append(figure)
+
+    monkeypatch.setattr(Figure, "savefig", note)
+    powers({f"request {number}: epsilon 1": partial(attack_power, BUDGET.mu) for number in range(1, 6)})
+    (figure,) = saved
+    label = figure.axes[0].yaxis.label.get_window_extent()
+    assert figure.bbox.y0 <= label.y0 < label.y1 <= figure.bbox.y1
 
 
 @pytest.mark.parametrize("mode", METHODS)
@@ -66,6 +86,9 @@ def test_it_says_what_may_be_claimed_and_is_one_file(mode: str) -> None:
         assert links == []
         assert "<script" not in text
         assert text.count("<svg") == text.count('role="img" aria-label="') >= 1
+        # The tree names its colours.
+        assert "in use</text>" in text
+    assert "erased</text>" in private
     # Psi is the operator's alone.
     if mode != "heuristic":
         assert all(f"{each.sensitivity:.3g}" in private for each in influences)
@@ -206,9 +229,9 @@ def test_a_broken_history_is_named_first() -> None:
 
 NAMES = {"operator": "City Hospitals", "federation": "heart", "model": "risk head", "protocol": "ethics vote 2026/14"}
 VERDICTS = {
-    "exact": "forgotten: the model was made without the data of whoever left",
-    "strict": "forgotten weakly: what the model can still tell has a high limit",
-    "instance": "forgotten: what the model can still tell has a proven limit",
+    "exact": "forgotten: the model was made without the data of those who left",
+    "strict": "forgotten weakly: the bound on the residual risk is high",
+    "instance": "forgotten, with a bounded residual risk",
     "heuristic": "not proven: nobody can say what the model still knows",
 }
 QUESTIONS = (
@@ -247,27 +270,30 @@ def test_an_officer_finds_every_answer_on_the_page(mode: str) -> None:
     )
     assert f"<h3>Request 1: {VERDICTS[mode]}</h3>" in page
     who = answer(page, "Who asked, and for what?")
-    assert who.lstrip().startswith("On 2026-11-01 City Hospitals, which runs the federation heart, recorded that a ")
-    assert "a participant asked to be forgotten" in who
-    assert f"by the model risk head. Names are erased. A certificate says {digest[:8]} in place of the name" in who
+    # That a participant asked is the operator's word: no key of its own signed.
+    assert who.lstrip().startswith(
+        "On 2026-11-01 City Hospitals, which runs the federation heart, recorded a request for the model risk head "
+        f"to forget a participant. Names are erased. A certificate shows {digest[:8]} instead of the name: "
+    )
     assert "Yes. It was asked on 2026-11-01, due on 2026-12-01 and served on 2026-11-07" in answer(
         page, "Was it in time?"
     )
     tells, enough = answer(page, "What could an attacker still tell?"), answer(page, "Is that enough?")
     if mode in ("strict", "instance"):
         assert re.search(r"with a chance of at most \d+\.\d%[^.]*\. Guessing: 1%\.", tells)
-        assert ("given what is listed as taken as constants" in tells) is (mode == "instance")
+        assert ("given the listed constants" in tells) is (mode == "instance")
         assert ("weak" in enough) is (mode == "strict")
         assert "Epsilon is " in answer(page, "What is promised?")
     else:
         assert ("can do no better than guess" in tells) is (mode == "exact")
-        assert ("given what is listed as taken as constants" in tells) is (mode == "exact")
+        assert ("provided the listed constants were chosen without looking at" in tells) is (mode == "exact")
+        assert ("under the listed conditions" in enough) is (mode == "exact")
         assert ("do not count this as forgotten" in enough) is (mode == "heuristic")
-    assert "listed as still there below" in answer(page, "What is left of the forgotten?")
+    assert "kinds of traces, listed below as still there" in answer(page, "What is left of the forgotten?")
     assert "nothing signed was given" in answer(page, "What was not checked?")
     now = answer(page, "What do I do now?")
     assert "Ask City Hospitals for something signed" in now
-    assert ("Ask City Hospitals to train again" in now) is (mode in ("strict", "heuristic"))
+    assert ("Ask City Hospitals to retrain" in now) is (mode in ("strict", "heuristic"))
 
 
 def test_what_was_served_too_late_is_called_so() -> None:

@@ -304,7 +304,7 @@ def test_a_later_leaver_is_hidden_by_noise_at_the_solution(history: History) -> 
     (outcome,) = federation.forget(Last(), until=Rounds(3))
     assert outcome.mode is Mode.INSTANCE
     said = build_statement(history, 1).predicate
-    assert "where the head was solved it is solved there for the others" in said.counterfactual
+    assert "where the head was solved, the other world solves it for the others" in said.counterfactual
 
 
 def test_rounds_of_a_solver_are_not_taken_for_rounds_of_training(history: History) -> None:
@@ -361,7 +361,7 @@ def test_a_certificate_says_that_the_head_was_solved(history: History) -> None:
     assert said.mode == "exact"
     assert said.solving is not None
     assert said.solving.tolerance == 1e-5
-    assert "everybody else who could be reached was asked in the solve" in said.counterfactual
+    assert "all other participants who could be reached were asked in the solve" in said.counterfactual
     assert any("solver's settings" in each.what for each in said.assumptions)
     content = sign(found, [SIGNER])
     assert verify(content, [SIGNER.public_key], history=history).since == ()
@@ -387,7 +387,7 @@ def test_a_claim_says_that_it_rests_on_a_solve_also_after_a_later_restart_that_t
         predicate = build_statement(history, number).predicate
         assert (predicate.mode, predicate.solving) == (mode, None)
         assert any("solver's settings" in assumption.what for assumption in predicate.assumptions)
-        assert "sums over one client's rows" in predicate.not_claimed[-1]
+        assert "sums over one participant's rows" in predicate.not_claimed[-1]
 
 
 def test_a_page_does_not_say_that_a_solve_which_ran_out_of_rounds_found_the_solution(history: History) -> None:

@@ -19,10 +19,10 @@ import yaml
 
 from benchmarks._documented import read_units
 from rescind import History
-from rescind.cli.status import render_metrics
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
+from rescind.views.metrics import render_metrics
 from rescind.views.overview import read_gauges
 from tests.builders import everybody
 
@@ -68,6 +68,7 @@ def test_the_page_has_a_unit_for_everything_that_a_timer_starts() -> None:
     assert set(UNITS) == {
         "federation-superlink.service",
         "federation-serverapp.service",
+        "rescind-desk.service",
         *(
             f"rescind-{name}.{kind}"
             for name in ("run", "check", "metrics", "doctor")
@@ -76,7 +77,7 @@ def test_the_page_has_a_unit_for_everything_that_a_timer_starts() -> None:
     }
     timers = [name for name in UNITS if name.endswith(".timer")]
     (enabled,) = re.findall(r"^systemctl enable --now (.*)$", PAGE, re.MULTILINE)
-    services = {"nginx", "federation-superlink.service", "federation-serverapp.service"}
+    services = {"nginx", "federation-superlink.service", "federation-serverapp.service", "rescind-desk.service"}
     assert set(enabled.split()) == {*services, *timers}
 
 

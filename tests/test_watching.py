@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -335,3 +336,11 @@ def test_a_time_that_is_none_ends_in_a_sentence_and_not_in_metrics(wrong: str, t
         assert result.exit_code == 1
         assert result.output.startswith("rescind: ")
         assert len(result.output.splitlines()) == 1
+
+
+def test_the_dashboard_shows_every_metric_and_no_other(folder: Path) -> None:
+    board = json.loads((Path(__file__).parents[1] / "docs" / "grafana.json").read_text())
+    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    shown = {name for query in queries for name in re.findall(r"rescind_\w+", query)}
+    assert shown == {name.split()[0] for name in samples(metrics(folder))}
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from style import BLUE, GREEN, INK
+from style import BLUE, GREEN, INK, ground
 
 LINE, PADDING, BETWEEN = 18, 9, 26
 # Where questions and ways begin, and how wide they are.
@@ -34,7 +34,15 @@ class Rung:
 LADDERS = {
     "A linear model, or a linear head on a frozen network, with an L2 term": (
         Rung(
-            ("May the server see sums over each", "client's rows (10 or more of each)?"),
+            ("May the server keep sums over each", "client's rows (10 or more of each)?"),
+            (
+                "a ridge head, from kept sums",
+                "exact, for anybody and any group: no round,",
+                "and no client is asked",
+            ),
+        ),
+        Rung(
+            ("May it at least see such sums", "while it trains?"),
             (
                 "Solve()",
                 "exact, for anybody and any group: 5 to 10",
@@ -46,7 +54,7 @@ LADDERS = {
             ("Does one leave, of 1,000 or more,", "or of 100 who are much alike?"),
             ("Sifu(): noise", "instance, an (epsilon, delta): often 0 to 20", "rounds of 40; the plan says how many"),
         ),
-        Rung((), ("Sifu(): trains again", "exact: all rounds")),
+        Rung((), ("Sifu(): retrains", "exact: all rounds")),
     ),
     "A network": (
         Rung(
@@ -62,7 +70,7 @@ LADDERS = {
             ),
         ),
         Rung(
-            ("Will you be able to train again?",),
+            ("Will you be able to retrain?",),
             ("Exact()", "exact: the rounds since the leaver joined"),
         ),
         Rung(
@@ -131,16 +139,8 @@ def draw() -> str:
     )
     title = "<title>Which way to forget suits you: questions and what they lead to</title>"
     lines = f'<g fill="none" stroke="{INK}" stroke-width="1.4">'
-    return "\n".join(
-        [
-            head,
-            title,
-            end,
-            *(part.replace("<text", '<text stroke="none"') for part in [lines, *drawn]),
-            "</g>",
-            "</svg>",
-        ]
-    )
+    texts = (part.replace("<text", '<text stroke="none"') for part in [lines, *drawn])
+    return ground("\n".join([head, title, end, *texts, "</g>", "</svg>"]))
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from style import BLUE, GREEN, INK, ORANGE, PURPLE, style
+from style import BLUE, GREEN, INK, ORANGE, PURPLE, ground, style
 
 from rescind import History, LocalTraining, Sampling, SoftmaxL2
 from rescind.core.calibration import Budget, ClassicBudget, attack_power, largest_mu, sensitivity_threshold
@@ -84,12 +84,12 @@ def curves(history: History) -> Callable[[Axes], None]:
             curve = values[:, at]
             axes.plot(path.trained, curve, color=colour, linewidth=1.6, label=name)
             last = max(node for node in kept if curve[node] <= threshold)
-            label = "last kept model that the noise hides it at" if name == USUAL else None
+            label = "last checkpoint at which the noise hides it" if name == USUAL else None
             axes.plot(path.trained[last], curve[last], "o", color=colour, markersize=8, clip_on=False, label=label)
         words = f"hidden by noise of {SIGMA:.3g} at (5, 1e-5)"
         axes.axhline(threshold, color=INK, linewidth=1, linestyle="--", label=words)
         axes.set_xlabel("rounds of training behind the model")
-        axes.set_ylabel("may have moved it by (Psi)")
+        axes.set_ylabel("bound on the client's\ninfluence (Psi)")
         axes.set_xlim(0, ROUNDS)
         axes.set_ylim(bottom=0)
 
@@ -147,14 +147,14 @@ def main() -> None:
         for epsilon in (0.5, 1.0, 3.0, 5.0, 10.0)
     }
     pictures = {
-        "tree": branched.replace("currentColor", INK),
+        "tree": branched,
         "psi": psi,
         "noise": drawn("noise", noises, 3.2),
-        "power": powers(claims).svg.replace("currentColor", INK),
+        "power": powers(claims).svg,
     }
     for name, svg in pictures.items():
         # Matplotlib ends some lines with a space.
-        text = "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
+        text = "\n".join(line.rstrip() for line in ground(svg).splitlines()) + "\n"
         (File(__file__).parent / f"{name}.svg").write_text(text, encoding="utf-8")
 
 

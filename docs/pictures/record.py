@@ -1,6 +1,6 @@
 """Records ``rescind demo`` as a picture that moves: ``python docs/pictures/record.py``.
 
-The demonstration is really run. Only the pace is made up: as fast as people read.
+The demonstration is really run, and shown up to its proof. Only the pace is made up: as fast as people read.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -16,21 +17,24 @@ from typer.testing import CliRunner
 from rescind.cli import app
 
 RECORDING = Path(__file__).parent / "demo.svg"
-COLUMNS, VISIBLE = 100, 24
+# What the last line says.
+PROOF = "the same bytes"
+COLUMNS, VISIBLE = 100, 20
 WIDTH, LINE, MARGIN = 760, 18, 14
-# Lines that are there from the beginning.
-FIRST = 5
-# Seconds: after each line, before a new step, and at the end.
-PACE, PAUSE, END = 0.12, 1.6, 8.0
+GROUND = "#161b22"
+# Seconds: after each line, after a step, and at the end.
+PACE, PAUSE, END = 0.08, 1.0, 3.0
 BOLD, ANSI = "\x1b[1m", re.compile(r"\x1b\[[0-9;]*m")
 
 
 def play() -> list[str]:
-    """Run the demonstration, and return the lines that it prints; a step's sentence begins with ``BOLD``."""
+    """Run the demonstration, and return its lines up to the proof; a step's sentence begins with ``BOLD``."""
     shown = CliRunner(env={"COLUMNS": str(COLUMNS), "RESCIND_PASSPHRASE": ""}).invoke(app, ["demo"], color=True)
     if shown.exit_code:
         raise SystemExit(f"the demonstration failed: {shown.output}")
-    return [fold for line in shown.output.splitlines() for fold in folds(line)]
+    before, proof, after = shown.output.partition(PROOF)
+    lines = (before + proof + after.partition("\n")[0]).strip().splitlines()
+    return [fold for line in lines for fold in folds(line)]
 
 
 def folds(line: str) -> list[str]:
@@ -40,15 +44,21 @@ def folds(line: str) -> list[str]:
 
 
 def draw(lines: Sequence[str]) -> str:
-    """Return a picture in which the lines move up, one after the other, and begin anew when all were shown."""
-    waits = [PACE + PAUSE * line.startswith(BOLD) for line in lines]
+    """Return a picture in which one line appears after the other, moves up, and all begins anew."""
+    # A step's last line stays before the next one begins; the first step is there at once.
+    bold = [line.startswith(BOLD) for line in [*lines, BOLD]]
+    waits = [PACE + PAUSE * (after and not now) for now, after in pairwise(bold)]
+    first = waits.index(PACE + PAUSE)
+    waits[:first] = [0.0] * first
     total = sum(waits) + END
-    steps, seconds = [], 0.0
-    for at, wait in enumerate(waits, 1):
+    scrolled, covered, seconds = [], [], 0.0
+    for shown, wait in enumerate(waits, 1):
+        share = f"{100 * seconds / total:.2f}%"
+        scrolled.append(f"{share}{{transform:translateY({-LINE * max(0, shown - VISIBLE)}px)}}")
+        covered.append(f"{share}{{transform:translateY({LINE * shown}px)}}")
         seconds += wait
-        steps.append(f"{100 * seconds / total:.2f}%{{transform:translateY({LINE * (VISIBLE - at)}px)}}")
-    last = LINE * (VISIBLE - len(lines))
-    height = LINE * VISIBLE + 2 * MARGIN
+    pace = f"{total:.1f}s step-end infinite"
+    whole, height = LINE * len(lines), LINE * VISIBLE + 2 * MARGIN
     texts = [
         f'<text x="{MARGIN}" y="{LINE * at + 13}" class="{"b" if line.startswith(BOLD) else "p"}">'
         f"{escape(line.removeprefix(BOLD))}</text>"
@@ -57,17 +67,21 @@ def draw(lines: Sequence[str]) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}">',
-            "<title>rescind demo: clinics train, one leaves and is forgotten, an auditor verifies it</title>",
+            "<title>rescind demo: clinics train, one leaves, the model made without it has the same bytes</title>",
             "<style>",
             "text{font:12px ui-monospace,Menlo,Consolas,monospace;white-space:pre;fill:#c9d1d9}",
             ".b{font-weight:bold;fill:#ffffff}",
-            f"#screen{{transform:translateY({last}px);animation:scroll {total:.1f}s step-end infinite}}",
-            f"@keyframes scroll{{0%{{transform:translateY({LINE * (VISIBLE - FIRST)}px)}}{''.join(steps[FIRST:])}}}",
-            "@media(prefers-reduced-motion:reduce){#screen{animation:none}}",
+            f"#screen{{transform:translateY({LINE * VISIBLE - whole}px);animation:scroll {pace}}}",
+            f"#cover{{transform:translateY({whole}px);animation:show {pace}}}",
+            f"@keyframes scroll{{{''.join(scrolled)}}}",
+            f"@keyframes show{{{''.join(covered)}}}",
+            "@media(prefers-reduced-motion:reduce){#screen,#cover{animation:none}}",
             "</style>",
-            f'<rect width="{WIDTH}" height="{height}" rx="8" fill="#161b22"/>',
+            f'<rect width="{WIDTH}" height="{height}" rx="8" fill="{GROUND}"/>',
             f'<svg y="{MARGIN}" width="{WIDTH}" height="{LINE * VISIBLE}"><g id="screen">',
             *texts,
+            # What is still to come lies under it.
+            f'<rect id="cover" width="{WIDTH}" height="{whole}" fill="{GROUND}"/>',
             "</g></svg>",
             "</svg>",
         ]

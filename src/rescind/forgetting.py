@@ -543,8 +543,8 @@ class Revocable:
 
     def _recording(self) -> AbstractContextManager[Recorder]:
         start, known = self.engine.start(), self.history.timeline.branches
-        # Elsewhere to look who is there may be to wait for them.
-        if known and self.engine.facts.sources.reachable is Source.CHECKED:
+        # Elsewhere to look who is there may be to wait for them. Where nobody can be reached, nobody is missed.
+        if known and self.engine.facts.sources.reachable is Source.CHECKED and self.engine.clients:
             tell_changes(self.history, self.engine.clients, placed=True)
             if digest(start) != known[0].model:
                 _LOG.warning(

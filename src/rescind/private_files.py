@@ -64,6 +64,17 @@ def _is_app(folder: Path) -> bool:
         return False
 
 
+def replace_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, in place of one that may be there: whole, or not at all."""
+    new = path.with_name(path.name + ".new")
+    with name_when_full(path), open(new, "w", encoding="utf-8", opener=open_private) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    sync(path.parent)
+
+
 def read_bounded(path: Path, most: int) -> bytes:
     """Return a file's content; of one that is longer than ``most`` one byte more, by which that can be told."""
     with path.open("rb") as file:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def report_progress(items: Iterable[Item], task: str, total: int) -> Iterator[It
 
 @contextmanager
 def open_bar(*, transient: bool = True) -> Iterator[Progress]:
-    """Open bars on standard error, one for each task that is added; a notebook shows them in its cell.
+    """Open bars on standard error, one for each task that is added, or with ipywidgets in a notebook's cell.
 
     Elsewhere nothing is shown, and the bar is ``disable``d.
     """
@@ -55,7 +57,9 @@ def open_bar(*, transient: bool = True) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    shown = console.is_terminal or console.is_jupyter
+    # A notebook shows what its commands print, but moves no cursor: every state of a bar would stay.
+    in_terminal = console.is_terminal and "JPY_PARENT_PID" not in os.environ
+    shown = in_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
     # What is done comes last, as it may grow, and is not read as markup: a client may be called "[/]".
     done = TextColumn("{task.description}", markup=False)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), done)

@@ -28,7 +28,7 @@ from rescind.certificates.errors import (
 )
 from rescind.certificates.issue import build_statement
 from rescind.certificates.keys import create_key, load_public_key, load_signer
-from rescind.certificates.predicate import CERTIFICATE_TYPE, REPORT_TYPE, Names, Statement
+from rescind.certificates.predicate import Names, Statement
 from rescind.certificates.verification import explain, verify
 from rescind.checkpoints.tensors import save
 from rescind.core.calibration import Budget
@@ -117,7 +117,7 @@ def test_a_certificate_says_what_people_call_the_run_and_the_history_knows_bette
         document["predicate"]["names"]["operator"] = "Another Hospital"
 
     lie = forged(content, keys, rename)
-    assert any("what the run is called" in line for line in checked(lie, keys).unchecked)
+    assert any("of the request: names" in line for line in checked(lie, keys).unchecked)
     with pytest.raises(HistoryMismatchError, match="names"):
         checked(lie, keys, history=made)
 
@@ -131,14 +131,17 @@ def test_an_instance_certificate_holds_with_everything_at_hand(
     save(made.model(outcome.model_id), tmp_path / "model.safetensors")
     verified = checked(content, keys, model=tmp_path / "model.safetensors", history=made)
     predicate = verified.statement.predicate
-    assert verified.statement.predicate_type == CERTIFICATE_TYPE
+    assert verified.statement.predicate_type == "urn:rescind:certificate-of-forgetting:2"
     assert (predicate.mode, predicate.request) == ("instance", number)
     assert predicate.guarantee is not None
     assert (predicate.guarantee.epsilon, predicate.guarantee.delta) == (8.0, 0.01)
     assert predicate.noise is not None
     # The client's numbers are erased, and with them what the noise was computed from.
     (unchecked,) = verified.unchecked
-    assert "that the noise is enough" in unchecked
+    words = "that the noise is enough for what it hides: computed by the operator; the inputs were erased since"
+    assert unchecked == words
+    # Who has no history learns as much of a purge from the certificate; else the history may still tell.
+    assert words in checked(content, keys).unchecked
     assert len(verified.holds) == 4
 
 
@@ -182,7 +185,7 @@ def test_what_is_not_proven_gets_a_report_that_says_so(method: Method, secret: b
     with History.in_memory() as made:
         number = served(made, method, secret=secret)
         statement = build_statement(made, number)
-        assert statement.predicate_type == REPORT_TYPE
+        assert statement.predicate_type == "urn:rescind:report-that-is-no-certificate:2"
         assert "not a certificate" in statement.predicate.title
         assert statement.predicate.guarantee is None
         checked(sign(statement, [load_signer(keys["operator"], PASSPHRASE)]), keys, history=made)
@@ -405,7 +408,9 @@ def test_the_published_schema_is_the_one_that_is_checked(content: bytes) -> None
     jsonschema = pytest.importorskip("jsonschema")
     published = json.loads((Path(__file__).parents[2] / "docs" / "certificate.schema.json").read_text())
     assert published == Statement.model_json_schema(by_alias=True)
-    jsonschema.validate(json.loads(base64.b64decode(json.loads(content)["payload"])), published)
+    older = (Path(__file__).parent / "golden").glob("*/*.json")
+    for signed in (content, *(path.read_bytes() for path in older)):
+        jsonschema.validate(json.loads(base64.b64decode(json.loads(signed)["payload"])), published)
 
 
 def test_what_nobody_would_read_is_not_signed(history: tuple[History, int], keys: dict[str, Path]) -> None:
@@ -445,6 +450,8 @@ def test_noise_that_does_not_suffice_is_noticed_while_the_numbers_are_there(
         federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
         content = sign(build_statement(made, number), [load_signer(keys["operator"], PASSPHRASE)])
         assert checked(content, keys, history=made).unchecked == ("which model it is about: give the model's file",)
+        untold = [line for line in checked(content, keys).unchecked if "noise is enough" in line]
+        assert untold == ["that the noise is enough for what it hides: give the history"]
         bound = annexes.group_sensitivity
         monkeypatch.setattr(annexes, "group_sensitivity", lambda *values: 9 * bound(*values))
         with pytest.raises(InconsistentCertificateError, match="does not hide"):

@@ -178,10 +178,9 @@ def test_without_the_history_the_mode_and_the_dates_are_the_signers_word(
 ) -> None:
     history, found = instance
     line = (
-        "what the run is called, which request and model of which history it is about, "
-        "which mode it is and why, whose removal is hidden, who was forgotten, what commits to their rows, the "
-        "epsilon, delta and releases that were asked for, who asked, whether and with which key somebody approved "
-        "the plan, and when it was asked, first due, due and completed"
+        "what it states of the request: names, run, number, model and dates; who asked, and whose key approved; "
+        "who was forgotten, and what commits to their rows; mode and reasons; whose removal is hidden; epsilon, "
+        "delta and releases: give the history"
     )
     assert any(each.startswith(line) for each in checked(found).unchecked)
     assert not any(each.startswith(line) for each in checked(found, history=history).unchecked)

@@ -17,9 +17,10 @@ from in_toto_attestation.v1.statement import Statement
 FOLDER = Path(__file__).parent / "golden"
 
 
+@pytest.mark.parametrize("version", ["1", "2"])
 @pytest.mark.parametrize("mode", ["exact", "strict", "instance", "heuristic"])
-def test_in_toto_reads_the_statement_and_cryptography_the_signature(mode: str) -> None:
-    envelope = json.loads((FOLDER / f"{mode}.json").read_text())
+def test_in_toto_reads_the_statement_and_cryptography_the_signature(mode: str, version: str) -> None:
+    envelope = json.loads((FOLDER / version / f"{mode}.json").read_text())
     payload, kind = base64.b64decode(envelope["payload"]), envelope["payloadType"].encode()
     signature = base64.b64decode(envelope["signatures"][0]["sig"])
     key = load_pem_public_key((FOLDER / "key.pub").read_bytes())
@@ -34,3 +35,4 @@ def test_in_toto_reads_the_statement_and_cryptography_the_signature(mode: str) -
     assert found.pb.subject[0].digest["sha256"] == "a" * 64
     assert found.pb.predicate["mode"] == mode
     assert ("report" in found.pb.predicate_type) == (mode == "heuristic")
+    assert found.pb.predicate_type.endswith(f":{version}")

@@ -42,10 +42,11 @@ def test_the_verdict_and_its_three_facts_come_first(mode: Mode) -> None:
     order = ["</section>", "<dt>Who asked", ">asked</text>", "guessing: 1%</text>", "<details>"]
     assert [text.index(part) for part in order] == sorted(text.index(part) for part in order)
     assert (
-        "City Hospitals, which runs the federation heart, recorded that 2 participants asked to be forgotten" in text
+        "City Hospitals, which runs the federation heart, recorded a request for the model to forget 2 participants."
+        in text
     )
     assert "cccccccc, dddddddd" in text
-    assert f"by another way, a call or a letter: {SIGNED}." in text
+    assert f"Confirm the fingerprint with City Hospitals by phone or letter: {SIGNED}." in text
     assert "<li>the plan: ask</li>" in text
     assert text.count("<svg") == text.count('role="img" aria-label="') == 2
     assert all(line in text for line in (found.not_claimed[0], found.erasure.stays[0]))
@@ -61,10 +62,8 @@ def test_what_has_changed_since_is_told_before_the_answers() -> None:
 
 def test_names_are_left_out_where_there_are_none() -> None:
     nobody = Names(operator=None, federation=None, model=None)
-    assert "the operator recorded that 2 participants asked to be forgotten by the model." in page(
-        Mode.EXACT, names=nobody
-    )
-    assert "the operator of the federation heart recorded that" in page(
+    assert "the operator recorded a request for the model to forget 2 participants." in page(Mode.EXACT, names=nobody)
+    assert "the operator of the federation heart recorded a request" in page(
         Mode.EXACT, names=nobody.model_copy(update={"federation": "heart"})
     )
     assert "None" not in page(Mode.EXACT, names=nobody)
@@ -80,8 +79,27 @@ def test_what_a_certificate_says_is_escaped() -> None:
 
 def test_rows_are_told_from_participants() -> None:
     text = page(Mode.EXACT, scope="records")
-    assert "Forgotten: the model was made without the data of these rows" in text
-    assert "that the model forgets some of their rows; they stay." in text
+    assert "Forgotten: the model was made without these rows" in text
+    assert "for the model to forget some rows of 2 participants, who stay." in text
+
+
+@pytest.mark.parametrize(
+    ("by", "signed", "words"),
+    [
+        ("the operator", None, "recorded a request for the model to forget a participant."),
+        ("the participant's own node", None, "request by the participant&#x27;s own node for the model to forget a "),
+        (
+            "the participant's own key",
+            "5" * 64,
+            "a participant asked City Hospitals, which runs the federation heart,",
+        ),
+        ("the client's own key", "5" * 64, "to be forgotten by the model, by the client&#x27;s own key."),
+    ],
+)
+def test_a_participant_asked_only_where_its_own_key_did(by: str, signed: str | None, words: str) -> None:
+    text = page(Mode.EXACT, asked_by=by, signed_request=signed, forgotten=("c" * 64,))
+    assert words in text
+    assert ("a participant asked" in text) is (signed is not None)
 
 
 @pytest.mark.parametrize(

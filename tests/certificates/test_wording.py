@@ -21,7 +21,7 @@ from rescind.certificates.issue import (
     describe_noised_rounds,
     describe_training,
 )
-from rescind.certificates.predicate import Noise, Predicate, Statement
+from rescind.certificates.predicate import VERSION, Noise, Predicate, Statement
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.certificates.wording import NOISE_SOURCE, format_at_most, format_share, write_texts
 from rescind.checkpoints.tensors import save
@@ -168,7 +168,7 @@ def test_constants_and_what_is_public_are_named(issued: dict[str, tuple[History,
     exact = " ".join(issued["exact"][1].predicate.constants)
     for part in (
         "follows from who took part and from numbers of rounds only",
-        "predicted rounds",
+        "predicting rounds",
         "earlier and later",
     ):
         assert part in exact
@@ -201,6 +201,7 @@ def test_in_short_it_counts_what_it_does_not_list(issued: dict[str, tuple[Histor
 def texts_of(mode: Mode, facts: Facts) -> dict[str, Any]:
     """Return the texts of a certificate about whole clients, by training without noise of its own."""
     stated = Predicate.model_construct(
+        version=VERSION,
         mode=mode.value,
         scope="group",
         facts=describe_facts(facts, 21),
@@ -243,7 +244,7 @@ def test_what_our_code_executes_rests_on_its_proofs(source: Source) -> None:
 
 
 def test_rounding_in_the_clients_own_code_is_declared_and_names_what_stands_in() -> None:
-    term = "what floating point adds in the clients' own code stays below its term"
+    term = "what floating point adds in the participants' own code stays below its term"
     stand_in = ", in which the longest update stands in for the gradients"
     for loss, what in ((TRAINING.loss, term), (BOUNDED, term), (UNBOUNDED, term + stand_in)):
         assert assumed(Sources(), loss=loss)[what] == "declared by the operator"
@@ -334,9 +335,9 @@ def test_after_a_purge_participation_is_known_and_said_to_stay() -> None:
         found = build_statement(history, made(history, Dp(), level=ErasureLevel.PURGE, **options))
         assert found.predicate.rounds is not None
         assert found.predicate.rounds.participations == 6
-        assert any("how often the clients took part" in each for each in found.predicate.erasure.stays)
+        assert any("how often the participants took part" in each for each in found.predicate.erasure.stays)
         unchecked = checked(found, history=history).unchecked
-    assert any("how often the forgotten clients took part" in each for each in unchecked)
+    assert any("how often the forgotten participants took part" in each for each in unchecked)
 
 
 @pytest.mark.parametrize(("scope", "sums"), [("individual", (6, 6)), ("group", (24, 6)), ("sequence", (24, 54))])

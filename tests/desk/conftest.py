@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -149,6 +149,14 @@ def office(lived: Path, tmp_path: Path) -> Iterator[Office]:
         yield office
     for served in office.served:
         served.stop()
+
+
+def wait_for(happened: Callable[[], object]) -> None:
+    for _ in range(500):
+        if happened():
+            return
+        sleep(0.02)
+    raise AssertionError("it did not happen in ten seconds")
 
 
 def write_key(path: Path) -> str:

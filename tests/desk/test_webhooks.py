@@ -6,19 +6,21 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from time import time
+from time import sleep, time
 from typing import Any
 
 import pytest
 
 from rescind.desk.board import Board, RequestShown
+from rescind.desk.logins import Role
 from rescind.desk.webhooks import Outbox, check_url, list_happenings, read_secret
-from tests.desk.conftest import Office
+from tests.desk.conftest import Office, wait_for
 
 SECRET = bytes(range(32))
 
@@ -185,3 +187,84 @@ def test_the_secret_is_made_once_and_is_one_s_own(tmp_path: Path) -> None:
     file.chmod(0o644)
     with pytest.raises(Exception, match="chmod 600"):
         read_secret(file)
+
+
+def listen(answer: bytes) -> str:
+    """Return the address of a server that answers whatever it is sent with the same bytes."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            with server.accept()[0] as connection:
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+
+    Thread(target=serve, daemon=True).start()
+    return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"no answer at all\r\n\r\n",
+        b"HTTP/1.1 200 " + b"x" * 70_000,
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nno number\r\n",
+        b"",
+    ],
+)
+def test_what_is_answered_with_nonsense_is_sent_again(office: Office, answer: bytes) -> None:
+    outbox = Outbox(listen(answer), SECRET, office.folder / "webhooks.json")
+    outbox.note(board_of(office))
+    assert round(outbox.deliver(time())) == 5
+    kept = json.loads((office.folder / "webhooks.json").read_text())
+    assert {message["tries"] for message in kept["waiting"]} == {1}
+
+
+def test_what_cannot_be_written_down_is_sent_once_and_written_later(
+    office: Office, privacy: Privacy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, board = office.folder / "webhooks.json", board_of(office)
+    monkeypatch.setattr("rescind.desk.webhooks._FIRST_WAIT", 0.05)
+    outbox = Outbox(privacy.url, SECRET, file)
+    outbox.note(board)
+    # Where a file would be written there is a folder, as on a full disk nothing can be.
+    file.with_name(file.name + ".new").mkdir()
+    outbox.start()
+    wait_for(lambda: len(privacy.got) == 7)
+    sleep(0.3)
+    assert len(privacy.got) == 7
+    file.with_name(file.name + ".new").rmdir()
+    (withdrawn,) = (request for request in board.requests if request.request == 2)
+    later = [withdrawn.model_copy(update={"state": "withdrawn"})]
+    outbox.note(replace(board, requests=tuple(later)))
+    wait_for(lambda: len(privacy.got) == 8)
+    wait_for(lambda: json.loads(file.read_text())["waiting"] == [])
+    outbox.stop()
+
+
+def test_what_is_not_encrypted_goes_through_no_proxy(
+    office: Office, privacy: Privacy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", listen(b"HTTP/1.1 200 OK\r\n\r\n"))
+    monkeypatch.delenv("no_proxy", raising=False)
+    outbox = make_outbox(office, privacy)
+    outbox.note(board_of(office))
+    outbox.deliver(time())
+    assert len(privacy.got) == 7
+
+
+@pytest.mark.parametrize("content", ["", '{"run": "', "[]"])
+def test_a_file_of_messages_that_is_cut_off_is_named_and_the_desk_goes_on(office: Office, content: str) -> None:
+    file, reader = office.folder / "webhooks.json", office.desk.reader
+    reader.notify = Outbox("https://privacy.example.org", SECRET, file).note
+    reader.refresh()
+    whole = file.read_text()
+    file.write_text(content)
+    reader.notify = Outbox("https://privacy.example.org", SECRET, file).note
+    reader.refresh()
+    assert f"{file} holds no messages to a webhook" in reader.problem
+    assert "holds no messages" in office.ask(Role.READ, "GET", "/").text
+    file.write_text(whole)
+    reader.refresh()
+    assert reader.problem == ""

@@ -428,7 +428,7 @@ def certificate(history: History, number: int) -> bytes:
 def told(history: History, content: bytes) -> tuple[str, str]:
     found = verify(content, [KEY], history=history)
     (holds,) = [line for line in found.holds if "kept sums" in line] or [""]
-    (unchecked,) = [line for line in found.unchecked if "follows from the clients' sums" in line] or [""]
+    (unchecked,) = [line for line in found.unchecked if "follows from the participants' sums" in line] or [""]
     return holds, unchecked
 
 
@@ -441,7 +441,7 @@ def test_a_certificate_is_checked_by_solving_again(history: History, precision: 
     clinics.start(history, "clinic-1", training=training)
     content = certificate(history, 1)
     holds, unchecked = told(history, content)
-    assert "the kept sums of the 5 clients that its round names: solved once more here, bit by bit" in holds
+    assert "the kept sums of the 5 participants that its round names: solved once more here, bit by bit" in holds
     assert not unchecked
     predicate = verify(content, [KEY]).statement.predicate
     assert predicate.facts.keeps_sums
@@ -477,7 +477,7 @@ def test_sums_that_were_sent_anew_since_leave_nothing_to_compare(history: Histor
     history.sums.ask_again(history.participants.find(["clinic-2"]))
     clinics.start(history, "clinic-2")
     assert "the sums of 1 were erased, or sent anew, since" in told(history, content)[1]
-    assert "5 clients" in told(history, certificate(history, 1))[0]
+    assert "5 participants" in told(history, certificate(history, 1))[0]
 
 
 @settings(max_examples=60, deadline=None)

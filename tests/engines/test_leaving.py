@@ -182,7 +182,7 @@ def test_a_node_hands_over_what_its_key_signed_and_is_forgotten(place: Path) -> 
     at = ("--history", place / "history", "--receipt", receipt)
     shown = verify(place, certify(place, 1), *at, "--request", signed)
     assert shown.exit_code == 0, shown.output
-    assert "by the client's own key, due" in shown.output
+    assert "by the participant's own key, due" in shown.output
     assert "clinic-2 is among the forgotten" in shown.output
 
 
@@ -507,12 +507,14 @@ def test_a_signed_request_is_imported_and_certified(place: Path) -> None:
     assert shown.exit_code == 0, shown.output
     words = " ".join(shown.output.split())
     assert f"signed on {datetime.now(UTC):%Y-%m-%d} for the federation '{NAME}' by" in words
-    assert f"by the client's own key, {KEYS['clinic-2']}" in words
+    assert f"by the participant's own key, {KEYS['clinic-2']}" in words
     assert "is who was forgotten" not in words
     assert "asked" in words
-    assert "by the client's own key, due" in words
+    assert "by the participant's own key, due" in words
     bare = verify(place, certificate, *at)
-    assert "that the client's own key signed the request: give the signed request" in " ".join(bare.output.split())
+    assert "that the participant's own key signed the request: give the signed request" in " ".join(
+        bare.output.split()
+    )
     other = leave(place, name="clinic-3", file="other.json")
     assert verify(place, certificate, "--request", other).exit_code == 22
     assert verify(place, certificate, "--request", certificate).exit_code == 22

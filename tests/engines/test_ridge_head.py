@@ -119,7 +119,7 @@ def test_one_round_makes_it_and_one_forgets_anybody(tmp_path: Path, keep_sums: b
             assert body is not None
             assert (body.name, body.digest) == (BODY.name, BODY.digest)
             named = [said.basis for said in statement.predicate.assumptions if "features" in said.what]
-            assert named == ["declared by the operator", "reported by the client"]
+            assert named == ["declared by the operator", "reported by the participant"]
         assert history.integrity.verify() == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rescind import progress
 from rescind.core.rounds import Replies
 from rescind.engines.seeds import derive_number, random_stream, toss_coin
 from rescind.engines.stops import format_accuracy
@@ -71,10 +72,24 @@ def test_on_a_terminal_rounds_accuracy_and_who_is_waited_for_are_shown(
     assert not caplog.records
 
 
-def test_a_notebook_shows_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("widgets", [False, True])
+def test_a_notebook_shows_bars_where_it_can(widgets: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    with pytest.warns(UserWarning, match="ipywidgets"), open_bar() as bar:
+    # rich warns where they are not installed, which they are not here.
+    monkeypatch.setattr("rich.live.Live.refresh", lambda _: None)
+    monkeypatch.setattr(progress, "find_spec", lambda _: object() if widgets else None)
+    with open_bar() as bar:
+        assert bar.disable is not widgets
+
+
+def test_a_command_in_a_notebook_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    # ipykernel's: a command is to colour what it prints.
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with open_bar() as bar:
         assert not bar.disable
+    monkeypatch.setenv("JPY_PARENT_PID", "1")
+    with open_bar() as bar:
+        assert bar.disable
 
 
 @pytest.mark.parametrize(

@@ -115,3 +115,9 @@ def test_a_readme_shows_what_is_stored(name: str) -> None:
     assert shown == harness.table(name, harness.stored(name), harness.tasks(name))
     assert "TODO" not in readme
     assert f"python -m experiments {name}" in readme
+
+
+def test_without_a_word_the_figures_are_listed() -> None:
+    command = [sys.executable, "-m", "experiments"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1:] == list(harness.names())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import shutil
 import sqlite3
@@ -30,7 +29,7 @@ from rescind.engines.stops import Rounds
 from rescind.errors import BrokenHistoryError, NoHistoryError
 from rescind.forgetting import Revocable
 from rescind.history.run import Goal
-from rescind.ledger.commitments import next_entry, round_root, stamp
+from rescind.ledger.commitments import round_root
 from rescind.ledger.contract import CHECK, STAMPS, bind_secret, derive_secret
 from rescind.ledger.records import PARTICIPANT, REMAINING, ErasureLevel
 from rescind.methods import Last, Scratch, Sifu
@@ -44,6 +43,7 @@ from tests.builders import (
     forge_entry,
     keep_objects,
     outside_secret,
+    rechain,
     rounds_of,
     run_sql,
     salts_of,
@@ -602,25 +602,11 @@ def test_two_erased_names_in_one_row_are_noticed(made: Made, copy: Path) -> None
         assert any("has not the 1" in each for each in history.integrity.verify())
 
 
-def rechained(copy: Path) -> None:
-    """Compute the chain and its stamps anew, as only somebody can who has the secret."""
-    with History(copy, create=False) as opened:
-        secret = outside_secret(opened, STAMPS)
-    with closing(sqlite3.connect(copy / "ledger.sqlite")) as database:
-        previous = None
-        query = "SELECT sequence, kind, time, body, root FROM journal ORDER BY sequence"
-        for sequence, kind, time, body, root in database.execute(query).fetchall():
-            previous = next_entry(previous, kind, time, json.loads(body), root)
-            written = (previous.head, stamp(secret, previous.head), sequence)
-            database.execute("UPDATE journal SET head = ?, stamp = ? WHERE sequence = ?", written)
-        database.commit()
-
-
 def test_a_recomputed_chain_needs_a_witness(made: Made, copy: Path) -> None:
     # What is derived is sealed with the head, and missed by nobody.
     edited(copy, made.before, EDITS["an entry's body"])
     edited(copy, made.before, "DELETE FROM bounds")
-    rechained(copy)
+    rechain(copy)
     assert told(copy) == []
     with History(copy, create=False) as history:
         assert "witnessed head" in history.integrity.verify(made.heads)[0]

@@ -55,6 +55,12 @@ def nodes(history: History) -> list[Node]:
     return [node for top in grow_tree(objects_of(history)) for node in top.walk()]
 
 
+def test_where_no_client_has_to_be_there_none_is_missed(history: History, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "flwr"):
+        forget(history, "client-03")
+    assert "that are not there" not in caplog.text
+
+
 def single(value: int) -> RidgeSums:
     return RidgeSums(value, 8, np.full(3, value), np.full((1, 2), -value))
 

@@ -113,8 +113,8 @@ def draw(rows: Sequence[Row]) -> Figure:
         each.set_xlim(*ends)
         each.set_ylim(*ends)
         each.set_title(f"{title}\n{judged(rows, kind)['violations']:,} above the diagonal", fontsize=9)
-        each.set_xlabel("Psi: how far it may be")
+        each.set_xlabel("bound (Psi)")
         each.grid(alpha=0.25)
-    axes[0].set_ylabel("alpha: how far it is")
+    axes[0].set_ylabel("true distance (alpha)")
     axes[0].legend(fontsize=8, loc="upper left")
     return figure

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from experiments.harness import Row
-from experiments.tables import COLOURS, grouped, markdown, middle, percent, spread
+from experiments.tables import grouped, markdown, middle, percent, spread
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
@@ -41,22 +39,3 @@ def table(rows: Sequence[Row]) -> str:
     ]
     header = ["method", "who leave", "joined after", "back to", "rounds again", "on the remaining", "test", "claim"]
     return markdown(header, lines)
-
-
-def draw(rows: Sequence[Row]) -> Figure:
-    """Draw the rounds that are trained again over the time of joining."""
-    figure = Figure(figsize=(5.4, 3.4), layout="constrained")
-    axes = figure.subplots()
-    exact = [row for row in rows if row["method"] == "exact"]
-    for at, ((leaving,), own) in enumerate(grouped(exact, "leaving").items()):
-        found = grouped(sorted(own, key=lambda row: float(row["joined"])), "joined")
-        label = "one client leaves" if leaving == 1 else f"{leaving} clients leave"
-        joined = [100 * share for (share,) in found]
-        axes.plot(joined, [middle(runs, "again") for runs in found.values()], "o-", color=COLOURS[at], label=label)
-    axes.axhline(rows[0]["rounds"], color="black", linestyle="--", linewidth=1, label="Scratch")
-    axes.set_xlabel("joined after, % of the rounds")
-    axes.set_ylabel("rounds trained again")
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=9)
-    return figure

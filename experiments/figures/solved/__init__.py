@@ -7,20 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.figures.hospitals import named
 from experiments.figures.map import COUNTS, SPLITS
 from experiments.harness import Row
-from experiments.tables import COLOURS, markdown, middle
+from experiments.tables import markdown, middle
 
 COLUMNS = (
     *("Solve, rounds", "FedAvg again, rounds", "by the loss"),
     *("Solve, MB a client", "FedAvg again, MB a client"),
     *("Solve, test accuracy", "FedAvg again, test accuracy"),
 )
-# Bars of a case stand beside each other.
-WIDTH = 0.4
 
 
 def cells(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -71,29 +68,3 @@ def table(rows: Sequence[Row]) -> str:
             ]
         )
     return markdown(["who leaves", *COLUMNS], lines)
-
-
-def draw(rows: Sequence[Row]) -> Figure:
-    """Draw rounds to forget and to train again: a panel for each kind of heterogeneity, and one for hospitals."""
-    splits = [split for split in SPLITS if any(row.get("split") == split for row in rows)]
-    # Float32 has the same rounds.
-    drawn = [row for row in rows if "precision" not in row]
-    panels = {SPLITS[split]: [row for row in drawn if row.get("split") == split] for split in splits}
-    own = [row for row in rows if "split" not in row]
-    if own:
-        panels["four hospitals"] = own
-    figure = Figure(figsize=(2.6 * len(panels) + 1.2, 4.2), layout="constrained")
-    axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
-    for panel, (title, runs) in zip(axes, panels.items(), strict=True):
-        cases = cells(runs)
-        places = np.arange(len(cases))
-        ways = ((-WIDTH / 2, "scratch_by_loss", "FedAvg again"), (WIDTH / 2, "solve", "Solve"))
-        for colour, (shift, way, label) in zip((COLOURS[7], COLOURS[0]), ways, strict=True):
-            heights = [middle(part, way) for part in cases.values()]
-            bars = panel.bar(places + shift, heights, WIDTH, label=label, color=colour)
-            panel.bar_label(bars, fmt="%.0f", fontsize=7)
-        panel.set_xticks(places, [case.partition(", ")[0] for case in cases], rotation=90, fontsize=7)
-        panel.set_title(title, fontsize=10)
-    axes[0].set_ylabel("rounds until the loss is back")
-    axes[0].legend(fontsize=8)
-    return figure

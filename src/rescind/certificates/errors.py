@@ -87,3 +87,9 @@ class RequestMismatchError(CertificateError):
     """The signed request at hand is not the one that the certificate is about."""
 
     exit_code = 22
+
+
+class TimeStampError(CertificateError):
+    """A time stamp is missing, is of something else, or is not its authority's."""
+
+    exit_code = 23

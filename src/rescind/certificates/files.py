@@ -19,8 +19,8 @@ from rescind.history.history import History
 LONGEST_EVIDENCE = 64 * 1024
 
 
-def read_signed(path: Path, history: History, number: int) -> tuple[bytes, ModelId] | None:
-    """Return head and model of an existing certificate: a second signature is for these, not for today's history."""
+def read_signed(path: Path, history: History, number: int) -> tuple[bytes, ModelId, int] | None:
+    """Return head, model and version of an existing certificate: a second signature is for these, not for today's."""
     if not path.exists():
         return None
     statement = read_statement(Statement, read_content(path))
@@ -28,7 +28,8 @@ def read_signed(path: Path, history: History, number: int) -> tuple[bytes, Model
         raise NotACertificateError(f"{path} holds something else already: choose another file")
     for weaker in find_weakened(statement.predicate, history):
         raise NotACertificateError(f"{path} is not signed once more: {weaker}, in another file")
-    return bytes.fromhex(statement.subject[1].digest.sha256), read_model_id(statement.predicate)
+    head = bytes.fromhex(statement.subject[1].digest.sha256)
+    return head, read_model_id(statement.predicate), statement.predicate.version
 
 
 def check_verifies(content: bytes, own: CryptoSigner, history: History, annex: bytes | None = None) -> None:

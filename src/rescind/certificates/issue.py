@@ -11,9 +11,8 @@ from typing import Any, cast
 from rescind.certificates.approvals import state_approval
 from rescind.certificates.models import find_covered
 from rescind.certificates.predicate import (
-    CERTIFICATE_TYPE,
-    REPORT_TYPE,
     STATEMENT_TYPE,
+    VERSION,
     Body,
     EpsilonAt,
     Erasure,
@@ -35,8 +34,9 @@ from rescind.certificates.predicate import (
     Statement,
     Subject,
     Training,
+    name_type,
 )
-from rescind.certificates.wording import NOISE_SOURCE, SEED, write_predicate
+from rescind.certificates.wording import NOISE_SOURCE, SEED, say, write_predicate
 from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope
@@ -67,6 +67,7 @@ def build_statement(
     head: bytes | None = None,
     model_id: ModelId | None = None,
     evidence: Sequence[Evidence] = (),
+    version: int = VERSION,
 ) -> Statement:
     """Return the statement about a request that was served to the end, and about a model.
 
@@ -76,6 +77,7 @@ def build_statement(
         head: the head of the chain at which it is stated, the last one by default.
         model_id: the model: by default the newest, or while a restart is under way the end of the last finished one.
         evidence: what was measured.
+        version: the version of its wording; an older one is for another signature on what is there.
 
     Returns:
         what is to be signed.
@@ -84,7 +86,7 @@ def build_statement(
         ValueError: there is no such request, it has not been served to the end, or the claim is not about this model.
     """
     head = head or history.head
-    predicate, model = gather_claims(history, number, head, evidence, model_id)
+    predicate, model = gather_claims(history, number, head, evidence, model_id, version)
     if model is None:
         raise ValueError(
             f"the model that request {number} led to then was erased since: certify it anew. If somebody of it was "
@@ -96,17 +98,22 @@ def build_statement(
             Subject(name="model", digest=Sha256(sha256=model)),
             Subject(name="head of the history", digest=Sha256(sha256=head.hex())),
         ),
-        predicate_type=REPORT_TYPE if predicate.mode == Mode.HEURISTIC.value else CERTIFICATE_TYPE,
+        predicate_type=name_type(predicate),
         predicate=predicate,
     )
 
 
 def gather_claims(
-    history: History, number: int, head: bytes, evidence: Sequence[Evidence] = (), model_id: ModelId | None = None
+    history: History,
+    number: int,
+    head: bytes,
+    evidence: Sequence[Evidence] = (),
+    model_id: ModelId | None = None,
+    version: int = VERSION,
 ) -> tuple[Predicate, str | None]:
     """Return what a history said of a request at a head, and the model's digest: ``None`` if that was erased since.
 
-    What came after that head changes nothing of it. ``model_id`` is as for ``build_statement``.
+    What came after that head changes nothing of it. ``model_id`` and ``version`` are as for ``build_statement``.
     """
     timeline = history.timeline_at(head)
     facts = timeline.facts
@@ -135,13 +142,13 @@ def gather_claims(
     planned = outcome.basis.planned.candidate.obstacles if outcome.basis else ()
     reasons = (*outcome.contradictions, *planned) or ("a later restart used something that no bound covers",)
     predicate = write_predicate(
-        version=1,
+        version=version,
         run=history.identifier,
         model=model_id.name,
         names=Names(**asdict(timeline.names)),
         request=asked.number,
         asked=asked.time,
-        asked_by=asked.sender.asker.value,
+        asked_by=say(version, asked.sender.asker.value),
         signed_request=asked.sender.proof if asked.sender.asker is Asker.KEY else None,
         deadline=asked.deadline,
         first_deadline=asked.first_deadline,
@@ -154,7 +161,7 @@ def gather_claims(
         ),
         mode=mode.value,
         scope=scope.value,
-        facts=describe_facts(facts, parameters),
+        facts=describe_facts(facts, parameters, version),
         guarantee=build_guarantee(asked.request, parameters, noise, rounds) if mode in _NOISED else None,
         noise=noise,
         rounds=rounds,
@@ -294,9 +301,9 @@ def describe_noised_rounds(
     )
 
 
-def describe_facts(facts: Facts, parameters: int) -> RecordedFacts:
+def describe_facts(facts: Facts, parameters: int, version: int = VERSION) -> RecordedFacts:
     """Return the facts as a certificate states them."""
-    stages = None
+    stages, words = None, {name: getattr(facts.sources, name).value for name in Sources.model_fields}
     if facts.stages is not None:
         loss = facts.stages.loss
         stages = Stages(
@@ -315,7 +322,7 @@ def describe_facts(facts: Facts, parameters: int) -> RecordedFacts:
         solved=facts.solved,
         parameters=parameters,
         stages=stages,
-        sources=Sources(**{name: getattr(facts.sources, name).value for name in Sources.model_fields}),
+        sources=Sources(**{name: cast(Any, say(version, word)) for name, word in words.items()}),
         body=None if facts.body is None else PublishedBody(name=facts.body.name, digest=facts.body.digest),
         keeps_sums=facts.keeps_sums or None,
     )

@@ -16,6 +16,7 @@ from rescind.history.history import History
 from rescind.history.lineage import Lineage
 from rescind.history.outcomes import Outcome, groups_of
 from rescind.history.timeline import Timeline
+from rescind.views.models import open_model
 
 
 def find_covered(history: History, outcome: Outcome, head: bytes) -> Sequence[ModelId]:
@@ -67,7 +68,7 @@ def read_parts(path: Path, trained: Collection[str]) -> tuple[dict[str, StoredTe
     Raises:
         DamagedCheckpointError: it is no such file.
     """
-    with path.open("rb") as file:
+    with open_model(path) as file:
         tensors = dict(read(file))
     return (
         {name: tensor for name, tensor in tensors.items() if name in trained},

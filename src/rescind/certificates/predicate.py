@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from rescind.ledger.commitments import canonical
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
-CERTIFICATE_TYPE: Final = "urn:rescind:certificate-of-forgetting:1"
-REPORT_TYPE: Final = "urn:rescind:report-that-is-no-certificate:1"
+# The wording of what is issued; what was issued in version 1 stays in it.
+VERSION: Final = 2
 
 MOST_EVIDENCE = 32
 
@@ -28,7 +28,11 @@ Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 Number = Annotated[int, Field(ge=0, lt=2**63)]
 Word = Literal[
-    "checked by the server", "executed by our helper", "reported by the client", "declared by the operator"
+    "checked by the server",
+    "executed by our helper",
+    "reported by the client",
+    "reported by the participant",
+    "declared by the operator",
 ]
 
 
@@ -225,14 +229,7 @@ class Assumption(Part):
     """Something that the claim rests on, and on what basis."""
 
     what: Words
-    basis: Literal[
-        "proven",
-        "assumed",
-        "checked by the server",
-        "executed by our helper",
-        "reported by the client",
-        "declared by the operator",
-    ]
+    basis: Literal["proven", "assumed", Word]
 
 
 class Erasure(Part):
@@ -296,6 +293,7 @@ class Names(Grown):
 class Predicate(Part):
     """The claim about one request.
 
+    ``version`` is that of the statement's type: version 1 says client for participant, and some sentences otherwise.
     ``forgotten`` are salted digests of the clients' names: whoever has its receipt finds itself. Where single records
     went, ``rows`` are the clients' commitments to them, as far as they made any. ``run`` names the history, whose
     head is a subject of the statement, and ``model`` the model in it; ``names`` are the operator's words for people.
@@ -309,13 +307,19 @@ class Predicate(Part):
     """
 
     title: Words
-    version: Literal[1]
+    version: Literal[1, 2]
     run: Run
     model: ModelName
     names: Names
     request: Count
     asked: Words
-    asked_by: Literal["the operator", "the client's own node", "the client's own key"]
+    asked_by: Literal[
+        "the operator",
+        "the client's own node",
+        "the client's own key",
+        "the participant's own node",
+        "the participant's own key",
+    ]
     signed_request: Digest | None
     deadline: Words
     first_deadline: Words
@@ -379,6 +383,15 @@ class Statement(InToto):
 
     subject: tuple[Subject, Subject]
     predicate_type: Literal[
-        "urn:rescind:certificate-of-forgetting:1", "urn:rescind:report-that-is-no-certificate:1"
+        "urn:rescind:certificate-of-forgetting:1",
+        "urn:rescind:report-that-is-no-certificate:1",
+        "urn:rescind:certificate-of-forgetting:2",
+        "urn:rescind:report-that-is-no-certificate:2",
     ] = Field(alias="predicateType")
     predicate: Predicate
+
+
+def name_type(predicate: Predicate) -> Any:
+    """Return the type of a statement with this predicate: certificate or report, and its version."""
+    kind = "report-that-is-no-certificate" if predicate.mode == "heuristic" else "certificate-of-forgetting"
+    return f"urn:rescind:{kind}:{predicate.version}"

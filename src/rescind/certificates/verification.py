@@ -44,14 +44,15 @@ from rescind.certificates.models import (
     read_parts,
 )
 from rescind.certificates.predicate import (
-    CERTIFICATE_TYPE,
     Evidence,
     NoisedRounds,
     Predicate,
     RecordedFacts,
     Statement,
     Training,
+    name_type,
 )
+from rescind.certificates.time_stamps import check_stamps, read_authorities
 from rescind.certificates.wording import (
     NOISE_SOURCE,
     SEED,
@@ -59,6 +60,7 @@ from rescind.certificates.wording import (
     format_at_most,
     format_exactly,
     format_share,
+    say,
     write_texts,
 )
 from rescind.checkpoints.tensors import digest
@@ -74,7 +76,7 @@ from rescind.history.history import History
 from rescind.history.journal import find_steps_back, is_usual_time, parse_time
 from rescind.history.outcomes import groups_of, outcome_of
 from rescind.history.participants import blind_name
-from rescind.ledger.records import Asker
+from rescind.ledger.records import Asker, ErasureLevel
 from rescind.views.models import DIGEST, HEAD, MODEL, RUN, read_remarks
 
 # What a file that was not given would have checked.
@@ -115,6 +117,8 @@ def verify(
     witnessed: Collection[bytes] = (),
     annex: bytes | None = None,
     request: bytes | None = None,
+    stamps: Sequence[bytes] = (),
+    authorities: bytes | None = None,
 ) -> VerifiedCertificate:
     """Check a certificate with everything that is at hand.
 
@@ -129,6 +133,9 @@ def verify(
         witnessed: heads of the history that clients were handed while they trained; they need ``history``.
         annex: the bytes of the certificate's annex.
         request: the bytes of the request that the client signed itself.
+        stamps: the bytes of time stamps of it, or of heads of the history; they need ``authorities``.
+        authorities: the certificates of time-stamp authorities, in PEM; with them there has to be a stamp, among
+            these or in the history.
 
     Returns:
         what holds, and what could not be checked.
@@ -143,9 +150,12 @@ def verify(
         HistoryMismatchError: the history is broken or another one, or does not say what the certificate says.
         AnnexMismatchError: the annex does not belong to the certificate, or does not fit it.
         RequestMismatchError: the signed request is not the one that the certificate is about.
-        ValueError: ``threshold`` is not from 1 to the number of keys, or there are ``witnessed`` heads and no
-            ``history``.
+        TimeStampError: a time stamp is missing, is of something else, or not by the authorities.
+        ValueError: ``threshold`` is not from 1 to the number of keys, there are ``witnessed`` heads and no
+            ``history``, or ``stamps`` and no ``authorities``, or these or what reads stamps is missing.
     """
+    if stamps and authorities is None:
+        raise ValueError("time stamps are checked with their authority's certificates: give these, too")
     if witnessed and history is None:
         raise ValueError("witnessed heads are looked for in a history: give the history, too")
     statement = open_envelope(Statement, content, keys, threshold)
@@ -177,19 +187,20 @@ def verify(
             "the stated facts: who took part, how participants were drawn and weighed, what they trained, how a head "
             "was solved, on whose word each of these is known: give the history",
             "the plan and the noise level, what was erased and what is still there: give the history",
-            "what the run is called, which request and model of which history it is about, "
-            "which mode it is and why, whose removal is hidden, who was forgotten, what commits to their rows, the "
-            "epsilon, delta and releases that were asked for, who asked, whether and with which key somebody "
-            "approved the plan, and when it was asked, first due, due and completed: give the history",
+            "what it states of the request: names, run, number, model and dates; who asked, and whose key approved; "
+            "who was forgotten, and what commits to their rows; mode and reasons; whose removal is hidden; epsilon, "
+            "delta and releases: give the history",
         ]
         if predicate.body is not None:
             unchecked.append("which body the model has, and how many anchors trained it: give the history")
+    erased = history is not None or predicate.erasure.level == ErasureLevel.PURGE.value
+    inputs = "computed by the operator; the inputs were erased since" if erased else "give the history"
     if predicate.rounds is not None and not _took_part_as_stated(statement, history):
-        unchecked.append("how often the forgotten clients took part: the numbers behind that are erased or not here")
+        unchecked.append(f"how often the forgotten participants took part: {inputs}")
     noised = predicate.noise is not None and predicate.guarantee is not None
     own = _own_annex(history, statement) if history is not None and (noised or annex is not None) else None
     if noised and not _is_enough(statement, own):
-        unchecked.append("that the noise is enough for what it hides: the numbers behind that are erased or not here")
+        unchecked.append(f"that the noise is enough for what it hides: {inputs}")
     if annex is not None:
         try:
             told = open_envelope(Annex, annex, keys, threshold)
@@ -203,6 +214,11 @@ def verify(
         holds.append(_check_request(predicate, request, history))
         if history is None or history.integrity.secret_problem() is not None:
             unchecked.append(SIGNER_UNSHOWN)
+    if authorities is not None:
+        head = bytes.fromhex(statement.subject[1].digest.sha256)
+        stamped, unstamped = check_stamps(content, head, stamps, read_authorities(authorities), history)
+        holds += stamped
+        unchecked += unstamped
     unchecked += _find_untold(predicate, request is not None)
     since = () if history is None else (*find_superseded(predicate, history), *find_weakened(predicate, history))
     return VerifiedCertificate(statement, tuple(holds), tuple(unchecked), since)
@@ -236,11 +252,11 @@ def explain(verified: VerifiedCertificate, *, full: bool = True) -> Iterator[str
         releases = "1 release" if stated.releases == 1 else f"{stated.releases} releases"
         yield f"  epsilon {format_exactly(stated.epsilon)}, delta {format_exactly(stated.delta)}, for {releases}"
         rate = f"{power.false_positive_rate:.1%}"
-        constants = ", given what is taken as constant" if predicate.constants else ""
+        constants = ", given the listed constants" if predicate.constants else ""
         yield from _wrapped(
             "  ",
-            f"an attack that wrongly accuses {rate} of outsiders recognises a forgotten client with a chance of at "
-            f"most {format_share(power.true_positive_rate)}{constants}; guessing: {rate}",
+            f"an attack that wrongly accuses {rate} of outsiders recognises a forgotten participant with a chance of "
+            f"at most {format_share(power.true_positive_rate)}{constants}; guessing: {rate}",
         )
     if predicate.rounds is not None:
         yield from _wrapped("  ", describe_noise(predicate.rounds))
@@ -377,16 +393,16 @@ def _check_request(predicate: Predicate, content: bytes, history: History | None
             raise RequestMismatchError(f"the request was signed by {request.client}, and somebody else was forgotten")
     return (
         f"the request at hand is the one that it is about, signed on {wish.time[:10]} for the federation "
-        f"{wish.federation!r} by the client's own key, {request.client}"
+        f"{wish.federation!r} by the participant's own key, {request.client}"
     )
 
 
 def _find_untold(predicate: Predicate, shown: bool) -> Iterator[str]:
     """Say what is only told: of who asked, unless the signed request is ``shown``, of times, and of evidence."""
-    if predicate.asked_by == Asker.KEY.value and not shown:
-        yield "that the client's own key signed the request: give the signed request"
-    elif predicate.asked_by == Asker.NODE.value:
-        yield "that the client's own node asked: its connection was authenticated, and nothing of that is kept"
+    if predicate.signed_request is not None and not shown:
+        yield "that the participant's own key signed the request: give the signed request"
+    elif predicate.asked_by == say(predicate.version, Asker.NODE.value):
+        yield "that the participant's own node asked: its connection was authenticated, and nothing of that is kept"
     for event, time in (("asked for", predicate.asked), ("completed", predicate.erasure.completed)):
         # Whoever verifies may be a day ahead.
         if parse_time(time) > datetime.now(UTC) + timedelta(days=1):
@@ -408,8 +424,11 @@ def _contradictions(statement: Statement) -> Iterator[str]:
     predicate, mode = statement.predicate, Mode(statement.predicate.mode)
     if [subject.name for subject in statement.subject] != ["model", "head of the history"]:
         yield "its subjects are not a model and a history"
-    if (statement.predicate_type == CERTIFICATE_TYPE) is (mode is Mode.HEURISTIC):
-        yield f"a statement of this type cannot have the mode {mode.value}"
+    if statement.predicate_type != name_type(predicate):
+        yield f"a statement of this type cannot have the mode {mode.value} and the version {predicate.version}"
+    foreign = "participant" if predicate.version == 1 else "client"
+    if any(foreign in word for word in (predicate.asked_by, *dict(predicate.facts.sources).values())):
+        yield f"it says {foreign}, and version {predicate.version} does not"
     if _of_records(predicate) and mode in (Mode.STRICT, Mode.INSTANCE):
         yield f"single records are forgotten without noise, and the mode is {mode.value}"
     yield from _wrong_stages(predicate, mode)
@@ -420,7 +439,7 @@ def _contradictions(statement: Statement) -> Iterator[str]:
         yield "reasons why nothing is proven belong into a report, and into nothing else"
     if not predicate.forgotten or list(predicate.forgotten) != sorted(set(predicate.forgotten)):
         yield "it has to name somebody who was forgotten, and nobody twice"
-    if (predicate.signed_request is not None) is not (predicate.asked_by == Asker.KEY.value):
+    if (predicate.signed_request is not None) is not (predicate.asked_by == say(predicate.version, Asker.KEY.value)):
         yield "who asked and the signed request do not go together"
     if predicate.asked_by != Asker.OPERATOR.value and len(predicate.forgotten) != 1:
         yield "whoever asks itself asks for itself alone"
@@ -595,7 +614,7 @@ def _can_be_solved(predicate: Predicate) -> bool:
 def _can_be_summed(predicate: Predicate) -> bool:
     """Return whether it is about a head, and about rounds in which every client's own sums were seen."""
     facts = predicate.facts
-    masked = facts.sources.distances == Source.REPORTED.value
+    masked = facts.sources.distances == say(predicate.version, Source.REPORTED.value)
     head = _head_names(facts.stages.head if facts.stages else predicate.trained) is not None
     return head and not (masked or facts.equal_weights or predicate.rounds)
 
@@ -636,7 +655,7 @@ def _check_model(statement: Statement, path: Path, history: History | None) -> t
     try:
         remarks, (trained, frozen) = read_remarks(path), read_parts(path, predicate.trained)
     except HistoryError as damaged:
-        raise ModelMismatchError(f"{path} is no safetensors file that can be read: {damaged}") from damaged
+        raise ModelMismatchError(str(damaged)) from damaged
     holds, own = "the model at hand is the one that it is about", digest(trained)
     if set(trained) != set(predicate.trained) or own != statement.subject[0].digest.sha256:
         descendant = None if history is None else _find_descendant(predicate, history, own)
@@ -704,7 +723,9 @@ def _check_history(statement: Statement, history: History, witnessed: Collection
     try:
         # Evidence is in no history.
         model_id = read_model_id(predicate)
-        expected, model = gather_claims(history, predicate.request, head, predicate.evidence, model_id)
+        expected, model = gather_claims(
+            history, predicate.request, head, predicate.evidence, model_id, predicate.version
+        )
     except ValueError as refusal:
         raise HistoryMismatchError(str(refusal)) from refusal
     if model is not None and model != statement.subject[0].digest.sha256:
@@ -746,11 +767,11 @@ def _recompute(statement: Statement, history: History) -> tuple[list[str], list[
     except BrokenHistoryError as broken:
         raise HistoryMismatchError(str(broken)) from broken
     if isinstance(solved, str):
-        return [], [f"whether its head follows from the clients' sums: {solved}"]
+        return [], [f"whether its head follows from the participants' sums: {solved}"]
     extent = "bit by bit" if not solved.apart else f"to within {format_at_most(solved.apart)} of each other"
     return [
-        f"its head is the solution for the kept sums of the {solved.clients} clients that its round names: solved "
-        f"once more here, {extent}, at most {format_at_most(solved.error)} from the exact one"
+        f"its head is the solution for the kept sums of the {solved.clients} participants that its round names: "
+        f"solved once more here, {extent}, at most {format_at_most(solved.error)} from the exact one"
     ], []
 
 

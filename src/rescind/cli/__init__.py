@@ -22,14 +22,16 @@ from rescind.cli import (
     publish,
     report,
     request,
+    stamp,
     status,
     upgrade,
     verify,
 )
-from rescind.cli.explained import Command
+from rescind.cli.explained import Command, Group
 
 app = typer.Typer(
     name="rescind",
+    cls=Group,
     help="Makes federated training revocable.",
     no_args_is_help=True,
     add_completion=False,
@@ -71,6 +73,7 @@ _PANELS: dict[str, dict[str, tuple[Callable[..., None] | typer.Typer, str]]] = {
     "Certificates": {
         "certify": (certify.certify, "Sign what became of a request"),
         "verify": (verify.verify, "Check a certificate offline"),
+        "stamp": (stamp.stamp, "Have a certificate or the history time-stamped"),
         "key": (key.app, "Make a key for signing"),
         "publish": (publish.publish, "Register the released model with MLflow"),
     },

@@ -38,6 +38,7 @@ def certify(
         from rescind.certificates.issue import build_statement
         from rescind.certificates.keys import load_signer
         from rescind.certificates.models import find_model
+        from rescind.certificates.predicate import VERSION
         from rescind.history.outcomes import outcome_of
         from rescind.private_files import name_when_full, open_private, read_bounded, warn_if_packed
 
@@ -45,11 +46,13 @@ def certify(
         outcome = outcome_of(opened.timeline, number)
         again = read_signed(output, opened, number)
         chosen = None if model is None else find_model(opened, outcome, model)
-        head, model_id = again or (None, chosen)
+        head, model_id, version = again or (None, chosen, VERSION)
         if chosen not in (None, model_id):
             raise ValueError(f"{output} is about {model_id}, and {model} is {chosen}: choose another --output")
         with show_progress("looking up what may be claimed"):
-            statement = build_statement(opened, number, head=head, model_id=model_id, evidence=measured)
+            statement = build_statement(
+                opened, number, head=head, model_id=model_id, evidence=measured, version=version
+            )
             private = annex_of(opened, statement) if annex else None
             condition = find_condition(opened, statement)
         own = load_signer(key, passphrase())

@@ -63,8 +63,8 @@ def _show_all(context: typer.Context) -> None:
         _tell(
             "The next run serves it: the model is made anew, without that clinic, and what is stored of it is erased."
         )
-        for outcome in federation.forget(Solve(), until=Rounds(_ROUNDS)):
-            typer.echo(f"  {outcome}")
+        (outcome,) = federation.forget(Solve(), until=Rounds(_ROUNDS))
+        typer.echo(f"  {outcome}")
         federation.release("model.safetensors")
         forgotten = history.model(history.newest)
         _tell_accuracy(everybody, forgotten)
@@ -73,7 +73,10 @@ def _show_all(context: typer.Context) -> None:
         Revocable(other, everybody.without(_LEAVING), scored=False).solve()
         never = other.model(other.newest)
     same = all(forgotten[name].tobytes() == never[name].tobytes() for name in never)
-    typer.echo(f"  It has {'the same bytes' if same else 'OTHER bytes, which is a mistake in rescind'}.")
+    typer.echo(
+        f"  It has {'the same bytes' if same else 'OTHER bytes, which is a mistake in rescind'}. "
+        f"Forgetting took {outcome.rounds} rounds instead of {_ROUNDS}."
+    )
     # The key ends with the demonstration: nobody is to know its passphrase.
     os.environ["RESCIND_PASSPHRASE"] = secrets.token_hex(16)
     _tell("The operator signs what was done and what may be claimed.")

@@ -28,6 +28,7 @@ _EXTRAS = {
     "psycopg": "PostgreSQL",
     "s3fs": "models in S3",
     "matplotlib": "pictures in reports",
+    "fastapi": "the desk",
 }
 _LITTLE = 1 << 30
 

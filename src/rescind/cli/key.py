@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from rescind.cli.explained import Command
+from rescind.cli.explained import Command, Group
 from rescind.cli.shared import AsJson, report_errors, show
 
-app = typer.Typer(help="Keys for signing certificates.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Keys for signing certificates.", no_args_is_help=True)
 
 
 @app.callback()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rescind.cli.decide import approve, readmit, refuse
-from rescind.cli.explained import Command
+from rescind.cli.explained import Command, Group
 from rescind.cli.forget import forget
 from rescind.cli.preview import preview
 from rescind.cli.shared import (
@@ -39,7 +39,9 @@ class Scope(Enum):
     GROUP = "group"
 
 
-app = typer.Typer(help="Requests to be forgotten: add, preview, approve and serve them.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Group, help="Requests to be forgotten: add, preview, approve and serve them.", no_args_is_help=True
+)
 
 
 @app.command(cls=Command, short_help="Record that participants ask to be forgotten")
@@ -75,7 +77,7 @@ def add(
 
         if records and (classic or scope is not Scope.GROUP):
             raise ValueError("rows are forgotten without noise: leave out --classic and --scope")
-        files = _receipt_files(list(dict.fromkeys(clients)), receipt or [])
+        files = _receipt_files(clients, receipt or [])
         groups = {client: opened.participants.find([client]) for client in clients}
         hidden = PrivacyScope.RECORDS if records else PrivacyScope(scope.value)
         budget = ClassicBudget(epsilon, delta) if classic else Budget(epsilon, delta)

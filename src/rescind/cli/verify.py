@@ -34,6 +34,13 @@ def verify(
     request: Annotated[
         Path | None, typer.Option(help="The request that the client signed itself, to check that its key asked.")
     ] = None,
+    tsa_certificate: Annotated[
+        Path | None,
+        typer.Option(help="A time-stamp authority's certificates in PEM, to check CERTIFICATE.tsr, if it is there."),
+    ] = None,
+    stamp: Annotated[
+        list[Path] | None, typer.Option(help="A time stamp of the certificate or the history that somebody kept.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write it as a page for people, too.")] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Say all that holds, is assumed, was not checked and is not claimed.")
@@ -44,7 +51,7 @@ def verify(
 
     Exit codes: 0 it holds; 1 a file or an argument is wrong; 10 a key cannot be used; 11 no certificate; 12 not
     signed by the keys; 13 another model; 14 texts or numbers do not follow; 15 another history; 16 another annex;
-    17 the receipt's client is not in it; 22 another signed request.
+    17 the receipt's client is not in it; 22 another signed request; 23 a time stamp is missing or does not fit.
 
     Example: rescind verify certificate.json --key operator.key.pub --model model.safetensors
     """
@@ -52,14 +59,18 @@ def verify(
         from rescind.certificates.envelope import read_content
         from rescind.certificates.keys import load_public_key
         from rescind.certificates.leaving import check_signer, find_client, open_request, read_receipt
+        from rescind.certificates.time_stamps import LONGEST_STAMP
         from rescind.certificates.verification import SIGNER_UNSHOWN, explain
         from rescind.certificates.verification import verify as verified
         from rescind.ledger.commitments import read_heads
         from rescind.pages.certificate import render_certificate
+        from rescind.private_files import read_bounded
 
         if html is not None:
             check_page(html)
         signed = None if request is None else read_content(request)
+        beside = certificate.with_name(f"{certificate.name}.tsr")
+        stamps = [*(stamp or ()), *([beside] if tsa_certificate is not None and beside.exists() else [])]
         with show_progress("checking"):
             checked = verified(
                 read_content(certificate),
@@ -70,6 +81,8 @@ def verify(
                 witnessed=frozenset().union(*map(read_heads, witness or ())),
                 annex=None if annex is None else read_content(annex),
                 request=signed,
+                stamps=[read_bounded(path, LONGEST_STAMP) for path in dict.fromkeys(stamps)],
+                authorities=None if tsa_certificate is None else read_bounded(tsa_certificate, LONGEST_STAMP),
             )
         finding = None
         if receipt is not None:

@@ -2,6 +2,7 @@
 
 # Not postponed: FastAPI reads annotations that name what is made here.
 import json
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import parse_qs
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,10 +19,9 @@ from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from rescind import __version__
-from rescind.certificates.envelope import LONGEST, read_content
 from rescind.certificates.errors import CertificateError
 from rescind.certificates.leaving import Receipt, parse_receipt
-from rescind.desk.board import Board, Found, Overview, Reader, RequestShown
+from rescind.desk.board import Board, Found, Overview, Reader, RequestShown, read_certificate
 from rescind.desk.changes import Changes
 from rescind.desk.guard import COOKIE, Guard, bound
 from rescind.desk.logins import Login, Role
@@ -35,9 +36,11 @@ from rescind.desk.pages import (
 )
 from rescind.errors import HistoryError
 from rescind.history.participants import blind_name
-from rescind.texts import make_plain
+from rescind.texts import make_plain, shorten
 
+_LOG = logging.getLogger("rescind")
 _BEARER = HTTPBearer(auto_error=False, description="A token, as `rescind desk token` makes them.")
+_UNREADABLE: Final = "the history cannot be read or written now: its operator's log says why"
 _UNFIT: Final = "no receipt of this run: paste all of the file that you were given"
 Number = Annotated[int, Path(ge=1, lt=2**31, description="The request's number.")]
 Reason = Annotated[str, Field(min_length=1, max_length=1000, description="Recorded for good: name no participant.")]
@@ -102,7 +105,7 @@ def _errors(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"content": told, "description": HTTPStatus(code).phrase} for code in codes}
 
 
-_ALL: Final[dict[int | str, dict[str, Any]]] = _errors(401, 403, 429, 503)
+_ALL: Final[dict[int | str, dict[str, Any]]] = _errors(401, 403, 422, 429, 503)
 _CHANGE: Final[dict[int | str, dict[str, Any]]] = _ALL | _errors(400, 404, 409, 413)
 
 
@@ -117,7 +120,7 @@ class Desk:
     def board(self) -> Board:
         """Return what is shown; ``HTTPException`` 503 as long as nothing could be read."""
         if (board := self.reader.board) is None:
-            raise HTTPException(503, self.reader.problem)
+            raise HTTPException(503, _UNREADABLE)
         return board
 
     def request(self, number: int) -> RequestShown:
@@ -149,23 +152,26 @@ class Desk:
 
     def tell_own(self, content: bytes) -> Found:
         """Return what a receipt's owner is told; ``HTTPException`` 404 if it is nobody's here."""
-        own = self.find_own(content)
-        file = self.certificate(own.request).decode() if own.certified else None
+        own, file = self.find_own(content), None
+        with suppress(HTTPException):
+            file = self.certificate(own.request).decode()
         return Found(request=own.request, state=own.state, asked=own.asked, deadline=own.deadline, certificate=file)
 
     def to_sign(self, login: Login, number: int) -> tuple[int, str]:
         """Return a plan's number and the text that approves it; ``HTTPException`` 409 if there is none to approve."""
         self.request(number)
-        if (found := self.changes.write_approval(login, number)) is None:
+        if (approval := self.changes.write_approval(login, number)) is None:
             raise HTTPException(409, f"request {number} has no plan to approve: the federation's next run makes one")
-        return found
+        return approval
 
     def certificate(self, number: int) -> bytes:
         """Return the file of a request's certificate; ``HTTPException`` 404 if there is none."""
-        path = self.board().certificates.get(number)
-        with suppress(OSError):
-            if path is not None and len(content := read_content(path)) <= LONGEST:
-                return content
+        board = self.board()
+        path = board.certificates.get(number)
+        # Another one may have come in its place since.
+        known = None if path is None else read_certificate(path)
+        if known is not None and known[:2] == (board.overview.run, number):
+            return known[2]
         raise HTTPException(404, f"request {number} has no certificate here")
 
 
@@ -174,25 +180,23 @@ class Action:
     """What can be done to a request: by whom, with what, and how."""
 
     right: Role
-    given: type[Given]
+    takes: type[Given]
     do: Callable[[Changes, Login, int, Any], None]
 
 
 _ACTIONS: Final = {
     "extend": Action(
-        Role.OPERATE, Extension, lambda changes, login, at, given: changes.extend(login, at, given.days, given.reason)
+        Role.OPERATE, Extension, lambda changes, login, at, body: changes.extend(login, at, body.days, body.reason)
     ),
     "withdraw": Action(
-        Role.OPERATE, Withdrawal, lambda changes, login, at, given: changes.withdraw(login, at, given.reason)
+        Role.OPERATE, Withdrawal, lambda changes, login, at, body: changes.withdraw(login, at, body.reason)
     ),
-    "refuse": Action(
-        Role.APPROVE, Refusal, lambda changes, login, at, given: changes.refuse(login, at, given.reason)
-    ),
+    "refuse": Action(Role.APPROVE, Refusal, lambda changes, login, at, body: changes.refuse(login, at, body.reason)),
     "approve": Action(
         Role.APPROVE,
         Agreement,
-        lambda changes, login, at, given: changes.approve(
-            login, at, given.plan, given.signed and (given.signed.key, given.signed.signature)
+        lambda changes, login, at, body: changes.approve(
+            login, at, body.plan, body.signed and (body.signed.key, body.signed.signature)
         ),
     ),
 }
@@ -206,17 +210,17 @@ async def _read_form(request: Request) -> Mapping[str, str]:
     """Return the fields of a form, each once."""
     try:
         text = (await request.body()).decode()
-        found = parse_qs(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=10)
+        values = parse_qs(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=10)
     except ValueError as error:
         raise HTTPException(400, "that is no form of this desk") from error
-    return {name: values[0].strip() for name, values in found.items()}
+    return {name: texts[0].strip() for name, texts in values.items()}
 
 
 Body: TypeAlias = Annotated[bytes, Depends(_read_body)]
 Fields: TypeAlias = Annotated[Mapping[str, str], Depends(_read_form)]
 
 
-def _read_given(kind: type[Given], fields: Mapping[str, str]) -> Given:
+def _read_fields(kind: type[Given], fields: Mapping[str, str]) -> Given:
     """Return what a form gives; ``HTTPException`` 400 if that is not what the action takes."""
     try:
         # What a key's owner pastes is JSON itself.
@@ -254,7 +258,7 @@ def _allowed(desk: Desk, right: Role) -> Any:
 def _add_interface(app: FastAPI, desk: Desk) -> None:
     secured = Depends(_BEARER)
     read, approver = _allowed(desk, Role.READ), _allowed(desk, Role.APPROVE)
-    body = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
+    any_object = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
 
     @app.get("/health", responses=_errors(503), summary="Whether what is shown is up to date")
     def health() -> Told:
@@ -270,9 +274,7 @@ def _add_interface(app: FastAPI, desk: Desk) -> None:
 
     @app.get("/api/v1/overview", dependencies=[secured], responses=_ALL)
     def overview(login: Annotated[Login, read]) -> Overview:
-        view = desk.board().overview
-        # How far clients moved the model was computed from their data.
-        return view if login.may(Role.OPERATE) else view.model_copy(update={"influences": []})
+        return desk.board().overview_for(login)
 
     @app.get("/api/v1/requests", dependencies=[secured, read], responses=_ALL)
     def requests() -> tuple[RequestShown, ...]:
@@ -297,7 +299,7 @@ def _add_interface(app: FastAPI, desk: Desk) -> None:
         status_code=201,
         dependencies=[secured],
         responses=_CHANGE,
-        openapi_extra=body,
+        openapi_extra=any_object,
         summary="Hand in what a participant signed (rescind leave); its receipt is for that participant alone",
     )
     def add(login: Annotated[Login, _allowed(desk, Role.ASK)], content: Body) -> Receipt:
@@ -307,11 +309,11 @@ def _add_interface(app: FastAPI, desk: Desk) -> None:
 
     def add_action(name: str, action: Action) -> None:
         def change(
-            number: Number, login: Annotated[Login, _allowed(desk, action.right)], given: Given
+            number: Number, login: Annotated[Login, _allowed(desk, action.right)], body: Given
         ) -> RequestShown:
-            return desk.change(number, lambda: action.do(desk.changes, login, number, given))
+            return desk.change(number, lambda: action.do(desk.changes, login, number, body))
 
-        change.__annotations__["given"] = action.given
+        change.__annotations__["body"] = action.takes
         path = f"/api/v1/requests/{{number}}/{name}"
         app.post(path, name=name, dependencies=[secured], responses=_CHANGE)(change)
 
@@ -321,7 +323,7 @@ def _add_interface(app: FastAPI, desk: Desk) -> None:
     @app.post(
         "/api/v1/receipt",
         responses=_errors(400, 404, 413, 429, 503),
-        openapi_extra=body,
+        openapi_extra=any_object,
         summary="How the request of a receipt's owner stands; the receipt is the only key to it",
     )
     def find_own(content: Body, request: Request) -> Found:
@@ -347,7 +349,7 @@ def _add_pages(app: FastAPI, desk: Desk) -> None:
         if session is None:
             return HTMLResponse(render_sign_in("Look whether all of it was copied."), 403)
         answer = RedirectResponse("/", 303)
-        safe = request.url.scheme == "https"
+        safe = request.scope["scheme"] == "https"
         answer.set_cookie(COOKIE, session, httponly=True, samesite="strict", secure=safe)
         return answer
 
@@ -383,8 +385,8 @@ def _add_pages(app: FastAPI, desk: Desk) -> None:
     @app.post("/requests/{number}/{name}", **page)
     def change(number: Number, admitted: Annotated[tuple[Login, Action], Depends(admit)], fields: Fields) -> Response:
         login, action = admitted
-        given = _read_given(action.given, fields)
-        desk.change(number, lambda: action.do(desk.changes, login, number, given))
+        body = _read_fields(action.takes, fields)
+        desk.change(number, lambda: action.do(desk.changes, login, number, body))
         return RedirectResponse(f"/requests/{number}", 303)
 
     @app.get("/leaver", **page)
@@ -417,7 +419,8 @@ def _answer_errors(app: FastAPI) -> None:
     """Turn refusals into answers, as JSON for programs and as a page for people."""
 
     def answer(request: Request, code: int, sentence: str, headers: Mapping[str, str] | None = None) -> Response:
-        if request.url.path.startswith("/api/") or request.url.path in ("/metrics", "/health"):
+        # Not by the URL: a host that is none makes one that cannot be read.
+        if request.scope["path"].startswith(("/api/", "/metrics", "/health")):
             return JSONResponse({"detail": sentence}, code, headers)
         if code == 401 and request.method == "GET":
             return RedirectResponse("/login", 303)
@@ -427,14 +430,21 @@ def _answer_errors(app: FastAPI) -> None:
     def refused(request: Request, error: AnyHTTPException) -> Response:
         return answer(request, error.status_code, str(error.detail), error.headers)
 
+    @app.exception_handler(RequestValidationError)
+    def misshapen(request: Request, error: RequestValidationError) -> Response:
+        # Without what was sent, which need not fit into JSON.
+        wrong = "; ".join(f"{one['msg']} ({one['loc'][-1]})" for one in error.errors())
+        return answer(request, 422, shorten(wrong, 1000))
+
     def unfit(request: Request, error: Exception) -> Response:
         return answer(request, 409, make_plain(str(error)))
 
     for kind in (CertificateError, HistoryError, ValueError):
         app.exception_handler(kind)(unfit)
 
-    def unreachable(request: Request, _: Exception) -> Response:
-        return answer(request, 503, "the history cannot be read or written now: its operator's log says why")
+    def unreachable(request: Request, error: Exception) -> Response:
+        _LOG.warning("rescind: the desk cannot answer: %s", make_plain(str(error)))
+        return answer(request, 503, _UNREADABLE)
 
     for broken in (OSError, DBAPIError):
         app.exception_handler(broken)(unreachable)

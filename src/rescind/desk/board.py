@@ -18,11 +18,10 @@ from rescind.certificates.envelope import read_content, read_statement
 from rescind.certificates.errors import CertificateError
 from rescind.certificates.predicate import Statement
 from rescind.core.edges import ModelId
+from rescind.desk.logins import Login, Role
 from rescind.engines.accuracies import read_accuracies
-from rescind.errors import HistoryError, NoHistoryError
 from rescind.history.events import (
     DeadlineExtended,
-    DoneByLogin,
     PlanApproved,
     RecordedPlan,
     RequestFiled,
@@ -123,7 +122,6 @@ class Overview(Shown):
     last_round: str | None
     clients: int
     states: dict[str, int]
-    missing: int | None
     outsiders: list[str]
     influences: list[Moved]
     kept_models: int
@@ -156,7 +154,14 @@ class Board:
     certificates: Mapping[int, Path]
     forgotten: Mapping[int, frozenset[str]]
     metrics: str
-    head: str
+
+    def overview_for(self, login: Login) -> Overview:
+        """Return what a login may see; of participants' data, and models that knew who left, the operator alone."""
+        if login.may(Role.OPERATE):
+            return self.overview
+        newest = ModelId.read(self.overview.newest).branch
+        released = [one for one in self.overview.accuracies if one.branch == newest]
+        return self.overview.model_copy(update={"influences": [], "accuracies": released})
 
 
 def read_board(
@@ -172,7 +177,7 @@ def read_board(
     Args:
         history: the history.
         now: the time, which decides what is overdue.
-        certificates: files by run and request.
+        certificates: files by run and request, in the order of their times.
         measured: accuracies on held-out data.
         problems: what an examination of the whole history found.
 
@@ -205,7 +210,6 @@ def read_board(
             last_round=gauges.last_round and gauges.last_round.isoformat(timespec="seconds"),
             clients=view.clients,
             states=states,
-            missing=states.get("silent"),
             outsiders=[str(outsider) for outsider in view.outsiders[:_MOST_SHOWN]],
             influences=[
                 Moved(
@@ -227,14 +231,13 @@ def read_board(
                 *(["An erasure is begun and not ended."] if gauges.unfinished_erasures else []),
                 *problems,
             ],
-            last_certificate=max(own, key=lambda number: own[number].stat().st_mtime, default=None),
+            last_certificate=next(reversed(own), None),
             accuracies=measured,
         ),
         requests=shown,
         certificates=own,
         forgotten={request.asked.number: frozenset(request.asked.forgotten) for request in known},
         metrics=render_metrics(gauges),
-        head=history.head.hex(),
     )
 
 
@@ -262,26 +265,28 @@ def _request(
 
 def _steps(timeline: Timeline) -> Iterator[tuple[int, Step]]:
     """Say what happened to requests, in order, each with its number."""
-    filed, logins = 0, timeline.logins
-    by_entry = {timeline.planned_at(asked.number).sequence: asked.number for asked in timeline.requests}
+    filed, logins, planned = 0, timeline.logins, dict[int, tuple[int, ...]]()
 
-    def step(entry: Entry, what: str) -> Step:
+    def step(entry: Entry, happening: str) -> Step:
         done = logins.get(entry.sequence)
-        return Step(time=entry.time, what=what, login=None if done is None else f"{done.login} ({done.role})")
+        return Step(time=entry.time, what=happening, login=None if done is None else f"{done.login} ({done.role})")
 
     for entry, event in timeline.moments:
         match event:
             case RequestFiled():
                 filed += 1
+                planned[entry.sequence] = (filed,)
                 yield filed, step(entry, f"asked for by {event.sender.asker.value}")
             case RowsNamed():
                 yield event.request, step(entry, "its client named the rows that it leaves out")
             case RecordedPlan():
-                mode = event.candidate.mode.value
+                mode, planned[entry.sequence] = event.candidate.mode.value, event.requests
                 yield from ((number, step(entry, f"planned by {event.method} ({mode})")) for number in event.requests)
-            case PlanApproved() if event.plan in by_entry:
-                how = "signed with a key" if event.key else "not signed"
-                yield by_entry[event.plan], step(entry, f"approved by {event.by}, {how}")
+            case PlanApproved():
+                approved = step(
+                    entry, f"approved by {event.by}, {'signed with a key' if event.key else 'not signed'}"
+                )
+                yield from ((number, approved) for number in planned.get(event.plan, ()))
             case DeadlineExtended():
                 yield event.request, step(entry, f"deadline moved to {event.deadline[:10]}: {event.reason}")
             case RequestRefused():
@@ -293,33 +298,38 @@ def _steps(timeline: Timeline) -> Iterator[tuple[int, Step]]:
             case Branch():
                 for number in event.requests:
                     yield number, step(entry, "training went back to before its clients")
-            case DoneByLogin():
-                pass
     for number, outcome in find_outcomes(timeline).items():
         yield number, Step(time=outcome.completed, what=f"served and erased ({outcome.mode.value})", login=None)
 
 
+def read_certificate(path: Path) -> tuple[str, int, bytes] | None:
+    """Return of which run and request a file is the certificate, and its content; who signed it is not looked at."""
+    try:
+        # Approvals and receipts may lie there, too; and whoever opened a pipe would wait for ever.
+        statement = read_statement(Statement, content := read_content(path)) if path.is_file() else None
+    except (CertificateError, OSError):
+        return None
+    if statement is None or statement.predicate.mode == "heuristic":
+        return None
+    return statement.predicate.run, statement.predicate.request, content
+
+
 def find_certificates(folder: Path | None) -> dict[tuple[str, int], Path]:
-    """Return the certificates in a folder by run and request, the newest of each; who signed is not looked at."""
-    found: dict[tuple[str, int], Path] = {}
-    if folder is None:
-        return found
-    files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)[-_MOST_CERTIFICATES:]
-    for path in files:
-        try:
-            predicate = read_statement(Statement, read_content(path)).predicate
-        except (CertificateError, OSError):
-            # Approvals and receipts may lie there, too.
-            continue
-        found[predicate.run, predicate.request] = path
-    return found
+    """Return the certificates in a folder by run and request, in the order of their times, the newest of each."""
+    by_request: dict[tuple[str, int], Path] = {}
+    files = () if folder is None else folder.glob("*.json")
+    for path in sorted(files, key=lambda path: path.lstat().st_mtime)[-_MOST_CERTIFICATES:]:
+        if (known := read_certificate(path)) is not None:
+            by_request.pop(known[:2], None)
+            by_request[known[:2]] = path
+    return by_request
 
 
 def read_measured(path: Path | None) -> list[Measured]:
     """Return the accuracies on held-out data, as far as a file has any; nobody's own data's."""
     scores = {} if path is None or not path.exists() else read_accuracies(path)
     ordered: list[tuple[ModelId, float]] = sorted(
-        (model_id, each.test) for model_id, each in scores.items() if each.test is not None
+        (model_id, one.test) for model_id, one in scores.items() if one.test is not None
     )
     return [Measured(branch=model_id.branch, round=model_id.round, accuracy=test) for model_id, test in ordered]
 
@@ -333,24 +343,20 @@ class Reader:
         certificates: the folder with certificates.
         accuracies: the file with accuracies over time.
         notify: told of every new board.
+        board: what was read last; None if nothing could be read yet.
     """
 
     open: Callable[[], AbstractContextManager[History]]
     certificates: Path | None = None
     accuracies: Path | None = None
     notify: Callable[[Board], None] = lambda _: None
-    _board: Board | None = None
+    board: Board | None = None
     _problem: str = "nothing was read yet"
     _read: float = -_STALE
     _examined: float = -_HEALTH_EVERY
     _problems: list[str] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
     _ended: Event = field(default_factory=Event)
-
-    @property
-    def board(self) -> Board | None:
-        """What was read last; None if nothing could be read yet."""
-        return self._board
 
     @property
     def problem(self) -> str:
@@ -371,28 +377,30 @@ class Reader:
         """Read the board anew; what cannot be read is said in its place."""
         with self._lock:
             try:
-                self._board, self._problem = self._look(), ""
-                self._read = monotonic()
-                self.notify(self._board)
-            except NoHistoryError:
-                self._problem = "nothing has been recorded yet"
-            except (HistoryError, OSError, ValueError) as error:
-                self._problem = make_plain(str(error))
-                _LOG.warning("rescind: the desk cannot read the history: %s", self._problem)
+                self.board, self._read = self._look(), monotonic()
+                self.notify(self.board)
+                self._problem = ""
+            except Exception as error:
+                # Whatever it is, what is wrong now need not be at the next look.
+                problem = make_plain(str(error) or type(error).__name__)
+                if problem != self._problem:
+                    _LOG.warning("rescind: the desk cannot read the history: %s", problem)
+                self._problem = problem
 
     def _go_on(self) -> None:
         rest = _EVERY
         while not self._ended.wait(rest):
             begun = monotonic()
             self.refresh()
-            rest = max(_EVERY, _SPARE * (monotonic() - begun))
+            # Looking at all of a history takes long, once an hour: no reason to show nothing new for the rest of it.
+            rest = min(max(_EVERY, _SPARE * (monotonic() - begun)), _STALE / 2)
 
     def _look(self) -> Board:
         now, certificates = datetime.now(UTC), find_certificates(self.certificates)
         with self.open() as history:
             if monotonic() - self._examined > _HEALTH_EVERY:
-                found = [finding for finding in examine_history(history) if finding.verdict == "repair"]
-                self._problems = [f"{finding.what}: {finding.detail}" for finding in found]
+                repairs = [finding for finding in examine_history(history) if finding.verdict == "repair"]
+                self._problems = [f"{finding.what}: {finding.detail}" for finding in repairs]
                 self._examined = monotonic()
             return read_board(
                 history,

@@ -15,11 +15,14 @@ from fastapi import HTTPException, Request
 
 from rescind.desk.logins import Login, Role, find_login, read_logins
 from rescind.desk.pages import style_sources
+from rescind.errors import HistoryError
 
 COOKIE: Final = "rescind-desk"
 LONGEST_BODY: Final = 64 * 1024
 _SESSION = 12 * 3600.0
-_MOST_SESSIONS = 1000
+_MOST_KNOWN = 1000
+# Of one login.
+_MOST_SESSIONS = 20
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _HEADERS: Final = {
     "content-security-policy": (
@@ -54,7 +57,7 @@ class Allowance:
         """Count one more; ``HTTPException`` 429 if that is too many."""
         now = monotonic()
         with self._lock:
-            if len(self._left) > _MOST_SESSIONS:
+            if len(self._left) > _MOST_KNOWN:
                 self._left.clear()
             left, before = self._left.get(user, (self.burst, now))
             left = min(self.burst, left + (now - before) * self.rate)
@@ -69,13 +72,12 @@ class Guard:
     """Tells who asks: by a token, or by the cookie of a browser that signed in with one.
 
     Attributes:
-        file: the logins; it is read again when it changes, so that one that is removed is out at once.
+        file: the logins; it is read each time, so that one that is removed is out at once.
     """
 
     file: Path
-    _logins: tuple[Login, ...] = ()
-    _seen: tuple[int, int] = (0, 0)
     _sessions: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
     _strangers: Allowance = field(default_factory=lambda: Allowance(2.0, 60.0))
     _changes: Allowance = field(default_factory=lambda: Allowance(1.0, 30.0))
 
@@ -83,32 +85,32 @@ class Guard:
     def logins(self) -> tuple[Login, ...]:
         """The logins, as they are in the file now."""
         try:
-            stated = self.file.stat()
-        except FileNotFoundError:
-            return ()
-        if (seen := (stated.st_mtime_ns, stated.st_ino)) != self._seen:
-            self._logins, self._seen = read_logins(self.file), seen
-        return self._logins
+            return read_logins(self.file)
+        except (ValueError, HistoryError) as error:
+            # A stranger is not told what is wrong with it.
+            raise OSError(str(error)) from error
 
     def sign_in(self, request: Request, token: str) -> str | None:
         """Return the value of a new session's cookie; None if no login has that token."""
         check_origin(request, needed=True)
         login = find_login(self.logins, token)
         if login is None:
-            self._strangers.take(_peer(request))
+            self.slow_down(request)
             return None
-        now = monotonic()
-        self._sessions = {one: kept for one, kept in self._sessions.items() if kept[1] > now}
-        if len(self._sessions) >= _MOST_SESSIONS:
-            self._sessions.clear()
         session = secrets.token_urlsafe(32)
-        self._sessions[session] = (login.digest, now + _SESSION)
+        with self._lock:
+            # Whoever signs in again and again ends its own sessions, and nobody else's.
+            own = [one for one, (digest, _) in self._sessions.items() if digest == login.digest]
+            for one in own[: 1 - _MOST_SESSIONS]:
+                del self._sessions[one]
+            self._sessions[session] = (login.digest, monotonic() + _SESSION)
         return session
 
     def sign_out(self, request: Request) -> None:
         """End the session of a browser."""
         check_origin(request, needed=True)
-        self._sessions.pop(request.cookies.get(COOKIE, ""), None)
+        with self._lock:
+            self._sessions.pop(request.cookies.get(COOKIE, ""), None)
 
     def identify(self, request: Request) -> Login | None:
         """Return who asks, None for a stranger; ``HTTPException`` 401 for a token that is nobody's."""
@@ -116,7 +118,7 @@ class Guard:
         if scheme:
             login = find_login(self.logins, token.strip()) if scheme.lower() == "bearer" else None
             if login is None:
-                self._strangers.take(_peer(request))
+                self.slow_down(request)
                 raise HTTPException(401, "no login has this token", {"www-authenticate": "Bearer"})
             return login
         digest, until = self._sessions.get(request.cookies.get(COOKIE, ""), ("", 0.0))
@@ -133,13 +135,13 @@ class Guard:
             raise HTTPException(403, f"the role {login.role} may not do this: it takes a login that may {right}")
         if request.method not in _SAFE:
             # Only a browser sends a cookie by itself, whoever's page made it do so.
-            check_origin(request, needed="authorization" not in request.headers)
+            check_origin(request, needed=not request.headers.get("authorization"))
             self._changes.take(login.name)
         return login
 
     def slow_down(self, request: Request) -> None:
         """Count what a stranger asks for; ``HTTPException`` 429 if it is too much."""
-        self._strangers.take(_peer(request))
+        self._strangers.take("unknown" if request.client is None else request.client.host)
 
 
 def check_origin(request: Request, *, needed: bool) -> None:
@@ -151,10 +153,6 @@ def check_origin(request: Request, *, needed: bool) -> None:
         raise HTTPException(403, "this was asked for by another site's page")
 
 
-def _peer(request: Request) -> str:
-    return "unknown" if request.client is None else request.client.host
-
-
 def bound(app: App) -> App:
     """Return an application that reads so much of a request at most, and whose answers browsers treat strictly."""
 
@@ -162,20 +160,20 @@ def bound(app: App) -> App:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        left, begun = LONGEST_BODY, False
+        left = LONGEST_BODY
 
         async def receive_some() -> MutableMapping[str, Any]:
             nonlocal left
             message = await receive()
+            if message["type"] == "http.disconnect":
+                raise HTTPException(400, "the rest of it did not come")
             left -= len(message.get("body", b""))
             if left < 0:
                 raise HTTPException(413, f"at most {LONGEST_BODY} bytes are read")
             return message
 
         async def send_strictly(message: MutableMapping[str, Any]) -> None:
-            nonlocal begun
             if message["type"] == "http.response.start":
-                begun = True
                 own = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
                 if scope.get("scheme") == "https":
                     own.append((b"strict-transport-security", b"max-age=31536000"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
 import json
-import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +19,7 @@ from pydantic import Field
 from rescind.certificates.envelope import read_json
 from rescind.certificates.predicate import Digest, Part, Words
 from rescind.ledger.contract import LONGEST_NAME, is_name
-from rescind.private_files import check_private, name_when_full, open_private, read_bounded
+from rescind.private_files import check_private, open_private, read_bounded, replace_private
 from rescind.texts import is_plain, make_plain
 
 _LONGEST = 1 << 20
@@ -100,12 +101,11 @@ def add_login(path: Path, name: str, role: Role) -> str:
         raise ValueError(
             f"{make_plain(name)!r:.80} is not a valid name for a login: give 1 to {LONGEST_NAME} characters"
         )
-    logins = read_logins(path)
-    if any(login.name == name for login in logins):
-        raise ValueError(f"{name} has a token already: remove it first (--remove), or choose another name")
-    token = secrets.token_urlsafe(_BYTES)
-    own = Login(name=name, role=role, digest=_digest(token), since=datetime.now(UTC).isoformat(timespec="seconds"))
-    _write(path, (*logins, own))
+    token, now = secrets.token_urlsafe(_BYTES), datetime.now(UTC).isoformat(timespec="seconds")
+    with _change(path) as logins:
+        if any(login.name == name for login in logins):
+            raise ValueError(f"{name} has a token already: remove it first (--remove), or choose another name")
+        logins.append(Login(name=name, role=role, digest=_digest(token), since=now))
     return token
 
 
@@ -115,20 +115,16 @@ def remove_login(path: Path, name: str) -> None:
     Raises:
         ValueError: no login is called so.
     """
-    logins = read_logins(path)
-    left = tuple(login for login in logins if login.name != name)
-    if left == logins:
-        raise ValueError(f"no login is called {make_plain(name)!r:.80}")
-    _write(path, left)
+    with _change(path) as logins:
+        if not any(login.name == name for login in logins):
+            raise ValueError(f"no login is called {make_plain(name)!r:.80}")
+        logins[:] = [login for login in logins if login.name != name]
 
 
 def find_login(logins: Sequence[Login], token: str) -> Login | None:
-    """Return the login that a token belongs to; every one is compared, so that time tells nothing."""
-    digest, found = _digest(token), None
-    for login in logins:
-        if hmac.compare_digest(login.digest, digest):
-            found = login
-    return found
+    """Return the login that a token belongs to."""
+    digest = _digest(token)
+    return next((login for login in logins if hmac.compare_digest(login.digest, digest)), None)
 
 
 def _digest(token: str) -> str:
@@ -136,10 +132,11 @@ def _digest(token: str) -> str:
     return hashlib.sha256(b"rescind desk " + token.encode(errors="surrogatepass")).hexdigest()
 
 
-def _write(path: Path, logins: Sequence[Login]) -> None:
-    new = path.with_name(path.name + ".new")
-    with name_when_full(path), open(new, "w", encoding="utf-8", opener=open_private) as file:
-        json.dump([login.model_dump(mode="json") for login in logins], file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
+@contextmanager
+def _change(path: Path) -> Iterator[list[Login]]:
+    """Return the logins of a file, and write what became of them; whoever changes them at once waits."""
+    with open(path.with_name(path.name + ".lock"), "a", opener=open_private) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        logins = list(read_logins(path))
+        yield logins
+        replace_private(path, json.dumps([login.model_dump(mode="json") for login in logins], indent=1))

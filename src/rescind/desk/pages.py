@@ -102,9 +102,8 @@ def render_sign_in(problem: str = "") -> str:
 
 def render_overview(board: Board, login: Login, problem: str) -> str:
     """Return the page to leave open."""
-    view, waiting = board.overview, [request for request in board.requests if request.unfinished]
+    view, waiting = board.overview_for(login), [request for request in board.requests if request.unfinished]
     names = describe_names({"operator": view.operator, "federation": view.federation, "model": view.model})
-    drawn = view.influences if login.may(Role.OPERATE) else []
     return _page(
         f"The federation {view.federation}" if view.federation else "A federation",
         [
@@ -119,7 +118,7 @@ def render_overview(board: Board, login: Login, problem: str) -> str:
             "<h2>The model</h2>",
             *_model(view),
             *([render_figure(draw_accuracies(view.accuracies))] if view.accuracies else []),
-            *_moved(drawn),
+            *_moved(view.influences),
             *_closed(board),
         ],
         login,
@@ -138,7 +137,7 @@ def _verdict(view: Overview, waiting: list[RequestShown], problem: str) -> Itera
         verdict = f"{count(len(soon), 'request')} due within a week" if soon else "A plan waits for approval"
     else:
         grade, verdict = "fine", "Nothing is due"
-    missing = "nobody can tell" if view.missing is None else str(view.missing)
+    missing = str(view.states.get("silent", "nobody can tell"))
     facts = (
         (count(view.rounds, "round"), f"recorded, the last {_moment(view.last_round)}" if view.last_round else ""),
         (count(view.clients, "participant"), "in the newest model"),
@@ -291,19 +290,19 @@ def _withdraw(number: int) -> Iterator[str]:
     yield _form(number, "withdraw", _ask_why("withdraw", "Why, without names, if need be", ""), "Withdraw")
 
 
-def render_leaver(found: Found | None = None, receipt: str = "", problem: str = "") -> str:
-    """Return the page on which a participant finds its request by its receipt; ``found`` is what is told of it."""
+def render_leaver(own: Found | None = None, receipt: str = "", problem: str = "") -> str:
+    """Return the page on which a participant finds its request by its receipt; ``own`` is what is told of it."""
     content = list(render_warning("That receipt is of no use here", [problem] if problem else []))
-    if found is not None:
+    if own is not None:
         told = {
-            "your request": f"number {found.request}",
-            "state": found.state,
-            "asked": found.asked[:10],
-            "due": found.deadline[:10],
-            "certificate": "signed" if found.certificate else "not yet",
+            "your request": f"number {own.request}",
+            "state": own.state,
+            "asked": own.asked[:10],
+            "due": own.deadline[:10],
+            "certificate": "signed" if own.certificate else "not yet",
         }
         content += render_table(told.items())
-    if found is not None and found.certificate:
+    if own is not None and own.certificate:
         content.append(
             f'<form method="post" action="/leaver/certificate"><input type="hidden" name="receipt" '
             f'value="{html.escape(receipt)}"><p><button>Fetch the certificate</button></p></form>'

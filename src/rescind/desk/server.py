@@ -15,10 +15,9 @@ from rescind.desk.board import Reader
 from rescind.desk.changes import Changes
 from rescind.desk.guard import Guard
 from rescind.desk.logins import read_logins
-from rescind.desk.webhooks import Outbox, check_url, read_secret
+from rescind.desk.webhooks import LOCAL, Outbox, check_url, read_secret
 from rescind.history.history import History
 
-_LOCAL = ("127.0.0.1", "::1", "localhost")
 # More connections than these are answered with 503.
 _MOST_CONNECTIONS = 1000
 
@@ -55,7 +54,7 @@ def serve(open_history: Callable[[], AbstractContextManager[History]], settings:
         ValueError: it would listen for other machines without TLS, nobody has a login, or an address is none.
         HistoryError: there is no such history.
     """
-    if settings.host not in _LOCAL and settings.tls is None:
+    if settings.host not in LOCAL and settings.tls is None:
         raise ValueError(
             f"at {settings.host} tokens could be read on their way: give --tls-certificate and --tls-key, or listen "
             "on 127.0.0.1 behind a proxy that has TLS"
@@ -100,6 +99,8 @@ def configure(
         log_level="warning",
         server_header=False,
         lifespan="off",
+        # The other one reads headers without end.
+        http="h11",
         ws="none",
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_keep_alive=20,

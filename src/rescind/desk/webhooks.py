@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import json
 import logging
-import os
 import secrets
 import urllib.error
 import urllib.request
@@ -27,14 +26,14 @@ from pydantic import Field
 from rescind.certificates.envelope import read_json
 from rescind.certificates.predicate import Part, Run
 from rescind.desk.board import Board, RequestShown
-from rescind.private_files import check_private, name_when_full, open_private, read_bounded
+from rescind.private_files import check_private, open_private, read_bounded, replace_private
 from rescind.texts import make_plain
 
 _LOG = logging.getLogger("rescind")
 _TIMEOUT = 10.0
 _FIRST_WAIT, _LONGEST_WAIT, _GIVE_UP = 5.0, 3600.0, 3 * 86400.0
 _LONGEST = 1 << 24
-_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
+LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _DUE_IN: Final = (7, 2)
 
 
@@ -108,7 +107,7 @@ def check_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
         raise ValueError(f"{make_plain(url)!r:.200} is no address for a webhook: give https://HOST/PATH")
-    if parts.scheme == "http" and parts.hostname not in _LOCAL:
+    if parts.scheme == "http" and parts.hostname not in LOCAL:
         raise ValueError(f"the webhook {make_plain(url)!r:.200} is not encrypted: give an https:// address")
     return url
 
@@ -184,10 +183,13 @@ class Outbox:
         }
         request = urllib.request.Request(self.url, body, headers, method="POST")  # noqa: S310 - check_url
         try:
-            with urllib.request.build_opener(_NoRedirects).open(request, timeout=_TIMEOUT) as answer:
+            # What is not encrypted stays on this machine, whatever proxy the environment names.
+            direct = [urllib.request.ProxyHandler({})] if self.url.startswith("http:") else []
+            with urllib.request.build_opener(_NoRedirects, *direct).open(request, timeout=_TIMEOUT) as answer:
                 answer.read(1)
             return None
-        except (OSError, ValueError) as error:
+        except Exception as error:
+            # Whatever was answered, it may not have arrived.
             why = make_plain(str(error))[:200]
         if now - message.since > _GIVE_UP:
             _LOG.error("rescind: the webhook for %r is given up after three days: %s", message.kind, why)
@@ -199,8 +201,10 @@ class Outbox:
     def _load(self, board: Board) -> Sent:
         if self._sent is None and self.file.exists():
             check_private(self.file)
-            kept: Sent = read_json(Sent, read_bounded(self.file, _LONGEST), _LONGEST)
-            self._sent = kept
+            try:
+                self._sent = read_json(Sent, read_bounded(self.file, _LONGEST), _LONGEST)
+            except ValueError as error:
+                raise ValueError(f"{self.file} holds no messages to a webhook: restore or delete it") from error
         if self._sent is None or self._sent.run != board.overview.run:
             closed = [request for request in board.requests if not request.unfinished]
             known = {f"{request.request} {one}" for request in closed for one in list_happenings(request)}
@@ -208,17 +212,17 @@ class Outbox:
         return self._sent
 
     def _keep(self, sent: Sent) -> None:
-        new = self.file.with_name(self.file.name + ".new")
-        with name_when_full(self.file), open(new, "w", encoding="utf-8", opener=open_private) as file:
-            file.write(sent.model_dump_json(indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self.file)
+        # First, so that nothing is sent again as long as it cannot be written.
         self._sent = sent
+        replace_private(self.file, sent.model_dump_json(indent=1))
 
     def _go_on(self) -> None:
         while not self._ended:
-            wait = self.deliver(time())
+            try:
+                wait = self.deliver(time())
+            except OSError as error:
+                _LOG.warning("rescind: what was sent to the webhook is not written down: %s", error)
+                wait = _FIRST_WAIT
             self._woken.wait(wait)
             self._woken.clear()
 

@@ -38,33 +38,33 @@ from rescind.ledger.records import REMAINING, Branch, ErasureLevel, ErasurePlan,
 from rescind.progress import report_progress
 
 _OUTPUT_STAYS = (
-    "the models before the restart, which were trained with the client and carry no noise",
-    "the client's own numbers in the rounds before the restart: a later request may have to hide it again",
-    "the other participants' numbers in these rounds, from which the client's could be computed as well",
+    "the models before the restart, which were trained with the participant and carry no noise",
+    "the participant's own numbers in the rounds before the restart: a later request may have to hide it again",
+    "the other participants' numbers in these rounds, from which the participant's could be computed as well",
 )
 _NOISED_OUTPUT_STAYS = (
-    "the models before the restart, which were trained with the client and carry the noise of their rounds only",
+    "the models before the restart, which were trained with the participant and carry the noise of their rounds only",
     *_OUTPUT_STAYS[1:],
 )
-_UNPROVEN_STAYS = ("whatever the newest model holds of the client: nothing that was done to it bounds that",)
+_UNPROVEN_STAYS = ("whatever the newest model holds of the participant: nothing that was done to it bounds that",)
 _ANCHOR_STAYS = ("the pseudonym, in the list of those who may train, or trained, a network's body",)
 _REJECTED_STAYS = ("the pseudonym, in notes of replies that were not used, with round and reason",)
 _SUMS_STAYS = ("the pseudonym, in the entries about its sums, with digests of them under a key that is gone",)
 _NOISED_STAYS = (
-    "how often the clients took part before the restart, squared and summed: what the rounds' noise has to hide",
+    "how often the participants took part before the restart, squared and summed: what the rounds' noise has to hide",
 )
 _PURGE_STAYS = (
-    "one sensitivity of each remaining client, which was measured with the client present",
-    "one largest weight of each remaining client, rounded up to a coarse list: with its own count it tells about how "
-    "many examples all participants of a round had",
+    "one sensitivity of each remaining participant, which was measured with the leaver present",
+    "one largest weight of each remaining participant, rounded up to a coarse list: with its own count it tells "
+    "about how many examples all participants of a round had",
     "the pseudonym, in the list of those who once took part, and before which round it first did",
 )
-_RECORDS_STAYS = ("the names of clients that stay without some of their rows, under new pseudonyms",)
+_RECORDS_STAYS = ("the names of participants that stay without some of their rows, under new pseudonyms",)
 _ALWAYS_STAYS = (
-    "keyed digests of the name, by which a returning client is recognised and finds itself in a certificate: whoever "
-    "holds the run's secret file too, which lies outside of the ledger, can test guesses of the name",
-    "the pseudonym, in the request and in its registration, whose time tells when the client first took part; the "
-    "restart's round and noise, in the plan",
+    "keyed digests of the name, by which a returning participant is recognised and finds itself in a certificate: an "
+    "attacker who has the run's secret file too, which lies outside of the ledger, can test guesses of the name",
+    "the pseudonym, in the request and in its registration, whose time tells when the participant first took part; "
+    "the restart's round and noise, in the plan",
     "the roots of erased rounds and of registrations, which commit to numbers and the name under salts that are gone",
 )
 

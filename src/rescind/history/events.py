@@ -309,8 +309,23 @@ class DoubtsLifted:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class HeadStamped:
+    """A time-stamp authority signed that the head of the chain after the entry ``entry`` existed.
+
+    ``token`` is its reply, in base64. It stamped the head or, if that is not empty, a ``certificate`` that names the
+    head: the SHA-256 of its file.
+    """
+
+    entry: int
+    token: str
+    certificate: str = ""
+
+
 # One of the classes below.
 Event: TypeAlias = "DataclassInstance"
+
+TIME_STAMP = "time stamp"
 
 # Rounds are not among the events: there are too many of them, and they are found by their models.
 EVENTS: Mapping[str, type[Event]] = {
@@ -344,6 +359,7 @@ EVENTS: Mapping[str, type[Event]] = {
     "not a mean": MeanMissed,
     "doubt lifted": DoubtsLifted,
     "rows named": RowsNamed,
+    TIME_STAMP: HeadStamped,
 }
 _KINDS = {event: kind for kind, event in EVENTS.items()}
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, pairwise
 
-from rescind.history.events import EVENTS, Event, record
+from rescind.history.events import EVENTS, TIME_STAMP, Event, record
 from rescind.history.timeline import Timeline
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Entry
@@ -70,6 +70,14 @@ class Journal:
                 raise ValueError(f"the head {head.hex()} is not in the chain of this history")
             self._numbers[head] = number
         return self._numbers[head]
+
+    def heads(self) -> dict[bytes, int]:
+        """Return the numbers of all entries, by the head of the chain after each."""
+        return {entry.head: entry.sequence for entry in self.ledger.entries()}
+
+    def count_after(self, number: int) -> int:
+        """Return how many entries came after one; time stamps do not count, or each would ask for the next."""
+        return sum(entry.kind != TIME_STAMP for entry in self.ledger.entries(after=number))
 
     def record(self, event: Event) -> Entry:
         """Append an event, dated now."""

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -47,11 +48,13 @@ class Participants:
 
         Raises:
             UnknownClientError: nobody is called so, or the client was forgotten and its name erased.
-            ValueError: ``names`` is a single string, or holds something that is not a valid name.
+            ValueError: ``names`` is a single string, or holds a name twice or something that is not a valid name.
         """
         if isinstance(names, str):
             raise ValueError(f"names is {names!r}; give a list of names")
         pseudonyms = self._ledger.pseudonyms(names)
+        if twice := [name for name, times in Counter(names).items() if times > 1]:
+            raise ValueError(f"{', '.join(map(repr, twice))} is there more than once: name each client once")
         unknown = [name for name in names if name not in pseudonyms]
         called: dict[str, list[int]] = {}
         for client, label in self._ledger.labels().items() if unknown else ():

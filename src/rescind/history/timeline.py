@@ -24,6 +24,7 @@ from rescind.history.events import (
     ErasureFinished,
     Event,
     HeadSolved,
+    HeadStamped,
     MeanMissed,
     PlanApproved,
     RecordedPlan,
@@ -205,6 +206,11 @@ class Timeline:
     def solved(self) -> frozenset[ModelId]:
         """The models with which a solve ended as the solution."""
         return frozenset(event.model_id for _, event in self.of(HeadSolved))
+
+    @cached_property
+    def stamped(self) -> int:
+        """The number of the newest entry whose head a time-stamp authority has seen; 0 if there is none."""
+        return max((event.entry for _, event in self.of(HeadStamped)), default=0)
 
     @cached_property
     def requests(self) -> tuple[FiledRequest, ...]:
@@ -395,8 +401,8 @@ class Timeline:
 
     @cached_property
     def logins(self) -> dict[int, DoneByLogin]:
-        """Who wrote entries at the desk, by the entries' numbers."""
-        return {event.entry: event for _, event in self.of(DoneByLogin)}
+        """Who wrote entries at the desk, by the entries' numbers; what was said of one later does not count."""
+        return {event.entry: event for entry, event in self.of(DoneByLogin) if event.entry == entry.sequence - 1}
 
     def planned_at(self, number: int) -> Entry:
         """Return the entry of a request's latest plan; without a plan that of the request itself."""

@@ -37,13 +37,14 @@ details { border-top: 1px solid var(--line); padding: .4rem 0; } summary { curso
 .word { display: block; font-size: .9rem; } .word::before { content: "\\2192\\00a0"; }
 div.wrong { border-left: 4px solid var(--tone); padding-left: .8rem; }
 code, li, dd { overflow-wrap: anywhere; } figure { margin: 1rem 0; } svg { width: 100%; height: auto; }
+@media (max-width: 32rem) { th, td { font-size: .8rem; padding: .2rem; } }
 @media print { body { margin: 0; max-width: none; } ::details-content { content-visibility: visible; } }
 """
 
 MODES = {
-    "exact": "the model was made without the data of whoever left",
+    "exact": "the model was made without the data of those who left",
     "strict": "the limit holds whatever anybody's data are",
-    "instance": "the limit holds for this federation as it was, with the values that are listed taken as fixed",
+    "instance": "the limit holds for this federation as it was, with the listed constants taken as given",
     "heuristic": "something was tried, and nothing is proven of it",
 }
 LOSSES = {
@@ -59,11 +60,13 @@ _BASES = {
     "checked by the server": "the operator's own server measured it, nobody independent",
     "executed by our helper": "code of rescind did it on the participants' machines",
     "reported by the client": "it is a participant's word",
+    "reported by the participant": "it is that participant's word",
     "declared by the operator": "it is the operator's word: ask how it is ensured",
 }
 # Words that need explaining where they stand, in the order in which they are looked for.
 _TERMS = {
-    "client": "a participant: somebody who trains on data of its own",
+    "client": "a participant",
+    "participant": "an organisation, a person or a device that trains on data of its own",
     "pseudonym": "the number by which the history calls a participant",
     "keyed digest": "a fingerprint of a name that only somebody with the secret file can compute",
     "salt": "random bytes without which a fingerprint tells nothing",
@@ -72,7 +75,7 @@ _TERMS = {
     "registration": "the entry by which a participant first came into the history",
     "sensitivity": "how far a participant may have moved the model, at most",
     "weight": "how much a participant counts in the mean of a round",
-    "restart": "the model from which training went on without whoever left",
+    "restart": "training went back to an earlier model, the restart point, and on without those who left",
     "released": "handed out by the operator",
     "noise": "random numbers that are added to a model and hide traces in it",
     "round": "one turn of training: the model goes out, the participants train, their replies are averaged",

@@ -69,12 +69,16 @@ def tree(lines: Mapping[int, Line], newest: ModelId, *, scale: bool = True) -> P
         for number, line in sorted(lines.items()):
             start, height = begins[number], -number
             used = path.get(number, -1)
-            axes.plot([start, start + line.rounds], [height, height], color=_FAINT, linewidth=1.2, linestyle=":")
+            level = [height, height]
+            axes.plot([start, start + line.rounds], level, color=_FAINT, linewidth=1.2, linestyle=":")
             if used >= 0:
-                axes.plot([start, start + used], [height, height], color=_COLOURS[0], linewidth=2.2)
+                axes.plot([start, start + used], level, color=_COLOURS[0], linewidth=2.2, label="in use")
             for first, last in line.erased:
-                axes.plot([start + first, start + last], [height, height], color=_COLOURS[1], linewidth=5, alpha=0.35)
-            axes.plot([start + at for at in line.kept], [height] * len(line.kept), "o", color=_INK, markersize=4)
+                ends = [start + first, start + last]
+                axes.plot(ends, level, color=_COLOURS[1], linewidth=5, alpha=0.35, label="erased")
+            if line.kept:
+                at = [start + number for number in line.kept]
+                axes.plot(at, [height] * len(at), "o", color=_INK, markersize=4, label="checkpoint")
             if line.branch.parent is not None:
                 above = -line.branch.parent.branch
                 axes.annotate(
@@ -100,9 +104,10 @@ def tree(lines: Mapping[int, Line], newest: ModelId, *, scale: bool = True) -> P
         if not scale:
             axes.set_xticks([])
             axes.set_xlabel("order of training: later is further right")
+        _legend(axes)
 
     words = [f"branch {number}{f' with {line.rounds} rounds' if scale else ''}" for number, line in lines.items()]
-    return _picture("tree", draw, 1.1 + 0.55 * len(lines), f"The branches of the history: {'; '.join(words)}.")
+    return _picture("tree", draw, 1.4 + 0.55 * len(lines), f"The branches of the history: {'; '.join(words)}.")
 
 
 def name_requests(numbers: Sequence[int]) -> str:
@@ -232,7 +237,7 @@ def powers(claims: Mapping[str, Callable[[float], float]]) -> Picture:
         axes.plot(rates, rates, color=_FAINT, linewidth=1, linestyle=":", label="guessing")
         axes.set_xscale("log")
         axes.set_xlabel("share of outsiders who are wrongly accused")
-        axes.set_ylabel("chance of recognising the forgotten")
+        axes.set_ylabel("chance of recognising\nthe forgotten")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:.2%}" if value < 0.01 else f"{value:.0%}")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         _legend(axes)
@@ -247,8 +252,12 @@ def powers(claims: Mapping[str, Callable[[float], float]]) -> Picture:
 
 
 def _legend(axes: Axes) -> None:
-    """Put the names under the picture, where no curve runs."""
-    axes.figure.legend(loc="outside lower left", ncols=3, fontsize=8, frameon=False, labelcolor=_INK)
+    """Put the names under the picture, where no curve runs, each once."""
+    handles, names = axes.get_legend_handles_labels()
+    once = dict(zip(names, handles, strict=True))
+    axes.figure.legend(
+        once.values(), once.keys(), loc="outside lower left", ncols=3, fontsize=8, frameon=False, labelcolor=_INK
+    )
 
 
 def _picture(name: str, draw: Callable[[Axes], None], height: float, text: str) -> Picture:

@@ -183,7 +183,7 @@ def _compared(served: Sequence[Served], measured: Mapping[ModelId, Scores], priv
     if rows:
         yield "<h2>How good the model is, before and after</h2>"
         yield from render_columns(("request", "accuracy", "before", "after"), rows)
-        whole = "" if private else " In whole percent: the model before knew whoever left."
+        whole = "" if private else " In whole percent: the model before knew those who left."
         yield (
             "<p>The share of examples that the model gets right. <em>Before</em> is the last model that was measured "
             "before training went back, <em>after</em> the last one that was measured when the request was served."
@@ -280,12 +280,9 @@ def _for_specialists(
         caption = f"{drawn.text} Solid: the newest branch. Dotted: earlier ones."
         yield from fold("Accuracy, round by round", [render_figure(drawn, caption)], unfolded=private)
     came = tree(lines, newest) if private else sketch(lines, newest)
-    caption = (
-        f"{came.text} A branch is a line of training; where training goes back, another begins. Solid: the way to "
-        "today's model. "
-        + ("Dots: kept models." if private else "Not to scale: where training went back to was computed from data.")
-        + " Broad: erased."
-    )
+    caption = f"{came.text} A branch is a line of training; where training goes back, another begins."
+    if not private:
+        caption += " Not to scale: where training went back to was computed from data."
     yield from fold("How the model came about", [render_figure(came, caption)], unfolded=private)
     if history.timeline.deletions:
         heads = ("for request", "level", "completed", *(["what went"] if private else []), "out of reach")

@@ -9,8 +9,9 @@ from typing import Any
 
 from rescind.certificates.approvals import find_approval
 from rescind.certificates.issue import gather_claims
-from rescind.certificates.predicate import Predicate
+from rescind.certificates.predicate import VERSION, Predicate
 from rescind.certificates.verification import VerifiedCertificate
+from rescind.certificates.wording import say
 from rescind.core.edges import ModelId
 from rescind.history.events import DeadlineExtended, RequestRefused, RequestWithdrawn
 from rescind.history.history import History
@@ -124,7 +125,7 @@ def describe_steps(history: History) -> dict[int, list[str]]:
     notes: dict[int, list[str]] = {asked.number: [] for asked in timeline.requests}
     for asked in timeline.requests:
         if asked.sender.asker is not Asker.OPERATOR:
-            notes[asked.number].append(f"It was asked for by {asked.sender.asker.value}.")
+            notes[asked.number].append(f"It was asked for by {say(VERSION, asked.sender.asker.value)}.")
         if (approval := find_approval(timeline, history.identifier, asked.number)) is not None:
             entry, event = approval
             signed = "and signed that" if event.key else "without a signature"

@@ -19,7 +19,7 @@ _JUDGED = (
 _WEAK = "That is weak: it says something about the average, hardly anything about one participant. Ask for more."
 
 # How many rounds were trained, and so to which kept model training could go back, may follow the leaver's data.
-_GIVEN = ", given what is listed as taken as constants"
+_GIVEN = ", given the listed constants"
 
 LEVELS = {
     "purge": "all that was computed from the data that had to go is deleted, but for what is listed as still there",
@@ -76,8 +76,8 @@ def summarise(predicate: Predicate, signed: str) -> Summary:
             ),
             (
                 "What is left of the forgotten?",
-                f"Traces of {stays} kinds, listed as still there below. And every copy that was handed out before: "
-                "nobody can call those back.",
+                f"{count(stays, 'kind')} of traces, listed below as still there. Copies that were handed out before "
+                "remain, too: nobody can call those back.",
             ),
         ),
         steps=tuple(_steps(predicate, chance is None or weak, in_time, signed)),
@@ -128,7 +128,7 @@ def _judge(predicate: Predicate, chance: float | None) -> str:
     if chance is None:
         return "No. Nothing is proven, so do not count this as forgotten."
     if predicate.mode == "exact":
-        return f"Yes, for the model itself{_GIVEN}."
+        return "Yes, for the model itself, under the listed conditions."
     return next((words for most, words in _JUDGED if chance <= most), _WEAK)
 
 
@@ -136,26 +136,31 @@ def _verdict(predicate: Predicate, weak: bool) -> str:
     if predicate.mode == "heuristic":
         return "Not proven: nobody can say what the model still knows"
     if predicate.mode == "exact":
-        whom = "these rows" if predicate.scope == "records" else "whoever left"
-        return f"Forgotten: the model was made without the data of {whom}"
-    limit = "what the model can still tell has a"
-    return f"Forgotten weakly: {limit} high limit" if weak else f"Forgotten: {limit} proven limit"
+        whom = "these rows" if predicate.scope == "records" else "the data of those who left"
+        return f"Forgotten: the model was made without {whom}"
+    return (
+        "Forgotten weakly: the bound on the residual risk is high"
+        if weak
+        else "Forgotten, with a bounded residual risk"
+    )
 
 
 def _asked(predicate: Predicate, asked: date) -> str:
     several, names, rows = len(predicate.forgotten), predicate.names, predicate.scope == "records"
     who = "a participant" if several == 1 else f"{several} participants"
     model = f"the model {names.model}" if names.model else "the model"
-    wish = f"that {model} forgets some of their rows; they stay" if rows else f"to be forgotten by {model}"
-    if predicate.asked_by != Asker.OPERATOR.value:
-        begun = f"{who} asked {_describe_operator(names)} {wish}, by {predicate.asked_by}"
+    by = "" if predicate.asked_by == Asker.OPERATOR.value else f" by {predicate.asked_by}"
+    if predicate.signed_request is not None:
+        wish = f"that {model} forgets some of its rows; it stays" if rows else f"to be forgotten by {model}"
+        begun = f"{who} asked {_describe_operator(names)} {wish},{by}"
     else:
         # Who told the operator, and how, is in nobody's record.
-        begun = f"{_describe_operator(names)} recorded that {who} asked {wish}"
+        whom = f"some rows of {who}, who stay" if rows else who
+        begun = f"{_describe_operator(names)} recorded a request{by} for {model} to forget {whom}"
     called = ", ".join(digest[:8] for digest in predicate.forgotten[:3]) + (", and so on" if several > 3 else "")
     return (
-        f"On {asked} {begun}.{'' if rows else ' Names are erased.'} A "
-        f"certificate says {called} in place of the name: a participant shows with its receipt that this is itself."
+        f"On {asked} {begun}.{'' if rows else ' Names are erased.'} A certificate shows {called} instead of the "
+        f"name{'' if several == 1 else 's'}: a participant's receipt proves which entry is its own."
     )
 
 
@@ -168,7 +173,7 @@ def _done(predicate: Predicate) -> str:
     elif predicate.rounds is not None:
         done = (
             "In every round of training each contribution was kept short and random noise was added, which hides "
-            "whoever left. Training then went on with the others."
+            "those who left. Training then went on with the others."
         )
     else:
         done = (
@@ -197,7 +202,10 @@ def _left(predicate: Predicate, chance: float | None, rate: float) -> str:
     if chance is None:
         return "That is not known: nothing limits it."
     if predicate.mode == "exact":
-        return f"From this model nothing{_GIVEN}: an attack can do no better than guess."
+        return (
+            "From this model nothing, provided the listed constants were chosen without looking at the forgotten "
+            "participants' data: then an attacker can do no better than guess."
+        )
     condition = _GIVEN if predicate.constants else ""
     return (
         f"Whoever has the model and wrongly accuses {guessing} of outsiders recognises a forgotten participant with "
@@ -217,13 +225,13 @@ def _steps(predicate: Predicate, too_little: bool, in_time: bool, signed: str) -
     operator = predicate.names.operator or "the operator"
     if too_little:
         yield (
-            f"Ask {operator} to train again without the data (exact), or for a smaller epsilon. What is here is not "
+            f"Ask {operator} to retrain without the data (exact), or for a smaller epsilon. What is here is not "
             "enough to call somebody forgotten."
         )
     if not in_time:
         yield "Tell whoever asked why it took longer, and note it: the law gives a month, or three with a reason."
     if signed:
-        yield f"Compare the fingerprint with {operator} by another way, a call or a letter: {signed}."
+        yield f"Confirm the fingerprint with {operator} by phone or letter: {signed}."
     else:
         yield f"Ask {operator} for something signed and its public key, and have it checked: rescind verify."
     yield (

@@ -6,13 +6,15 @@ To who reads a file its remarks are a claim: they are public, and were true when
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rescind.checkpoints import tensors
 from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
-from rescind.errors import BrokenHistoryError
+from rescind.errors import BrokenHistoryError, DamagedCheckpointError
 from rescind.history.history import History
 from rescind.history.lineage import branch_exits
 from rescind.history.outcomes import find_obligations, find_outcomes
@@ -101,12 +103,22 @@ def describe_release(history: History, model_id: ModelId) -> dict[str, str]:
     return remarks | ({REQUESTS: ",".join(map(str, served))} if served else {})
 
 
+@contextmanager
+def open_model(path: Path) -> Iterator[tensors.SeekableFile]:
+    """Open a model's file to read it; what is wrong with its content is told with its name."""
+    with path.open("rb") as file:
+        try:
+            yield file
+        except DamagedCheckpointError as damaged:
+            raise DamagedCheckpointError(f"{path} is no safetensors file that can be read: {damaged}") from damaged
+
+
 def read_remarks(path: Path) -> dict[str, str]:
     """Return what a model's file says of itself, as far as it is spelt as rescind spells it.
 
     Raises:
         DamagedCheckpointError: it is no safetensors file.
     """
-    with path.open("rb") as file:
+    with open_model(path) as file:
         remarks = tensors.read_remarks(file)
     return {name: text for name, text in remarks.items() if name in _SPELLINGS and _SPELLINGS[name].fullmatch(text)}
