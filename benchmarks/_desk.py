@@ -91,6 +91,11 @@ class Desk:
     def site(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def processor_seconds(self) -> float:
+        """Return how long it has kept a core busy so far."""
+        numbers = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(numbers[11]) + int(numbers[12])) / os.sysconf("SC_CLK_TCK")
+
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 

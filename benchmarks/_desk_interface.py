@@ -115,7 +115,7 @@ def examine_interface(folder: Path, examples: int, seed: int) -> dict[str, Any]:
         "server_errors": sum(number for code, number in codes.items() if code.startswith("5")),
         "unlike_description": int(done.returncode),
         "operations": len(operations),
-        "never_done": sorted(operations - succeeded),
+        "never_done": len(operations - succeeded),
         "least_reached": min(reached[operation] for operation in operations),
         "healthy": int(up == 200),
     }

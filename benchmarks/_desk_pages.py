@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +55,9 @@ def load(desk: Desk, scripts: Path, role: Role) -> list[float]:
 
 
 def _drive(scripts: Path, told: dict[str, Any]) -> Any:
+    chromium = shutil.which("chromium") or sys.exit("no chromium: apt install chromium")
     done = subprocess.run(
-        ["node", str(scripts / DRIVER.name), json.dumps(told)],  # noqa: S607
+        ["node", str(scripts / DRIVER.name), json.dumps(told | {"chromium": chromium})],  # noqa: S607
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from rescind.certificates.keys import load_public_key
 from rescind.desk.logins import Role
 
 APP = Path(__file__).parents[1] / "examples" / "hospitals"
+DASHBOARD = Path(__file__).parents[1] / "docs" / "grafana.json"
 NAMES = ("cleveland", "hungary", "switzerland", "long_beach_va")
 LEAVER = "long_beach_va"
 FEDERATION = "Four hospitals"
@@ -121,21 +123,20 @@ class Prometheus:
             process.terminate()
             process.wait()
 
-    def value(self, query: str) -> float | None:
-        """Return what a query finds, if that is one number."""
+    def find(self, query: str) -> list[float]:
+        """Return the numbers that a query finds; none as long as it does not answer."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
             connection.request("GET", f"/api/v1/query?query={quote(query)}")
             answer = json.loads(connection.getresponse().read())
         except (OSError, HTTPException, ValueError):
-            return None
+            return []
         finally:
             connection.close()
-        found = answer.get("data", {}).get("result", [])
-        return float(found[0]["value"][1]) if len(found) == 1 else None
+        return [float(one["value"][1]) for one in answer.get("data", {}).get("result", [])]
 
     def await_value(self, query: str, value: float) -> None:
-        wait(lambda: self.value(query) == value or None, f"{query} being {value:g}")
+        wait(lambda: self.find(query) == [value] or None, f"{query} being {value:g}")
 
 
 def make_app(folder: Path, key: Path) -> Path:
@@ -222,7 +223,9 @@ def leave(folder: Path, desk: Desk, told: Inbox, prometheus: Prometheus) -> Iter
     verified = json.loads(run("verify", folder / "fetched.json", "--key", f"{key}.pub", *own, *at_hand, "--json"))
     predicate = verified["statement"]["predicate"]
     check(verified["verified"], f"it does not verify: {verified}")
-    check((predicate["mode"], predicate["asked_by"]) == ("exact", "the client's own key"), f"it says {predicate}")
+    check(
+        (predicate["mode"], predicate["asked_by"]) == ("exact", "the participant's own key"), f"it says {predicate}"
+    )
     officer = fingerprint(load_public_key(folder / "officer.key.pub"))
     check(predicate["approved"]["key"] == officer, f"it names {predicate['approved']}")
     yield "certified"
@@ -231,7 +234,11 @@ def leave(folder: Path, desk: Desk, told: Inbox, prometheus: Prometheus) -> Iter
     kinds = [f"request.{kind}" for kind in ("new", "planned", "waiting", "served")]
     check(sorted(told.kinds) == sorted(kinds), f"the other system was told {told.kinds}")
     check(not any(name in json.dumps(told.told) for name in NAMES), f"somebody's name was told: {told.told}")
-    wait(lambda: prometheus.value("max_over_time(rescind_open_requests[1h])") == 1 or None, "its history")
+    prometheus.await_value("max_over_time(rescind_open_requests[1h])", 1)
+    shown = re.findall(r'"expr": (".*")', DASHBOARD.read_text())
+    blank = [query for query in shown if not prometheus.find(json.loads(query).replace('="$run"', '=~".+"'))]
+    # Nothing is due any more.
+    check(len(shown) > 10 and [query for query in blank if "next_deadline" not in query] == [], f"no answer: {blank}")
     yield "told"
 
 

@@ -12,7 +12,7 @@ const { site, requests = {} } = told;
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const profile = () => mkdtempSync(join(tmpdir(), "rescind-desk-"));
 const options = {
-  executablePath: "/usr/bin/chromium",
+  executablePath: told.chromium,
   headless: true,
   args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync"],
