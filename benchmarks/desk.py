@@ -135,8 +135,9 @@ def record(folder: Path, width: int) -> None:
         recorded = rescind.flower.Recorded(
             recording_overhead.averaging(), history, training=recording_overhead.TRAINING
         )
-        rounds = 0
-        while True:
+        rounds, parent = 0, os.getppid()
+        # Whoever kills the measurement does not end this process.
+        while os.getppid() == parent:
             rounds += recording_overhead.ROUNDS
             rescind.flower.run(recorded, on, arrays, num_rounds=rounds)
             for taken, _ in on.rounds():
