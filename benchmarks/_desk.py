@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from time import monotonic, sleep
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from benchmarks._federation import free_port
+from benchmarks.recorded import ask_ago as ask_ago
 from rescind import Accuracies, Budget, Exact, History, Revocable, Rounds, Scratch
 from rescind.certificates.leaving import Receipt, write_receipt
 from rescind.core.facts import PrivacyScope
@@ -128,15 +128,6 @@ def run(*words: object) -> str:
     if done.returncode:
         raise RuntimeError(f"rescind {' '.join(map(str, words))}: {done.stdout}{done.stderr}")
     return done.stdout
-
-
-def ask_ago(history: History, name: str, days: int) -> int:
-    """Ask in the name of a client, as if that were days ago."""
-    history.journal.clock = lambda: datetime.now(UTC) - timedelta(days=days)
-    try:
-        return history.requests.ask([name], BUDGET)
-    finally:
-        history.journal.clock = lambda: datetime.now(UTC)
 
 
 def live(folder: Path, rounds: int) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
 from benchmarks.federations import Federation, Sampling, Softmax, noised
+from rescind import Budget, History
 from rescind.core.aggregation import RoundMeasurement
 from rescind.core.edges import ModelId
 from rescind.core.facts import Facts
@@ -31,6 +33,15 @@ FACTS = Facts(
     secret_noise=True,
     sample=0.5,
 )
+
+
+def ask_ago(history: History, name: str, days: int) -> int:
+    """Ask in the name of a client, as if that were days ago; return the request's number."""
+    history.journal.clock = lambda: datetime.now(UTC) - timedelta(days=days)
+    try:
+        return history.requests.ask([name], Budget(8.0, 0.01))
+    finally:
+        history.journal.clock = lambda: datetime.now(UTC)
 
 
 def federation(

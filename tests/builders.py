@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 from benchmarks._objects import keep_objects as keep_objects
 from benchmarks._postgresql import server as server
 from benchmarks.recorded import FACTS as FACTS
+from benchmarks.recorded import ask_ago as ask_ago
 from benchmarks.recorded import federation as federation
 from benchmarks.recorded import forget as forget
 from benchmarks.recorded import name as name

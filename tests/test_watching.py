@@ -29,6 +29,7 @@ from rescind.views.overview import count_days_left, find_overdue, read_gauges
 from tests.builders import (
     BUDGET,
     append_entry,
+    ask_ago,
     entries_of,
     everybody,
     forge_entry,
@@ -74,14 +75,6 @@ def live(folder: Path, seed: int = 0) -> None:
         ask_ago(history, "clinic-2", days=45)
         history.requests.ask(["clinic-3"], BUDGET)
         history.journal.record(TrainingDoubted(1, 1, "clinic-4 sent 0.123"))
-
-
-def ask_ago(history: History, name: str, days: int) -> int:
-    history.journal.clock = lambda: datetime.now(UTC) - timedelta(days=days)
-    try:
-        return history.requests.ask([name], BUDGET)
-    finally:
-        history.journal.clock = lambda: datetime.now(UTC)
 
 
 @pytest.fixture

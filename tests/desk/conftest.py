@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
 from time import sleep
@@ -26,7 +25,7 @@ from rescind.desk.server import configure
 from rescind.history.participants import name_key
 from rescind.simulation import Simulation, SoftmaxHead
 from rescind.testing import small
-from tests.builders import BUDGET
+from tests.builders import BUDGET, ask_ago
 
 FEDERATION = "Six clinics"
 PEM = serialization.Encoding.PEM
@@ -92,14 +91,6 @@ class Office:
         reader.refresh()
         self.desk = Desk(reader, Changes(self.open, by_login), Guard(self.desk.guard.file))
         self.served.append(Served(self.desk))
-
-
-def ask_ago(history: History, name: str, days: int) -> int:
-    history.journal.clock = lambda: datetime.now(UTC) - timedelta(days=days)
-    try:
-        return history.requests.ask([name], BUDGET)
-    finally:
-        history.journal.clock = lambda: datetime.now(UTC)
 
 
 def engine(key: Path, *, fresh: bool = True) -> Simulation:
