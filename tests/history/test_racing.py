@@ -86,3 +86,24 @@ def test_a_request_that_processes_take_back_or_refuse_at_once_ends_once(place: P
     assert said.count("done") == 1
     with opened(place) as history:
         assert len(entries_of(history)) == before + 1
+
+
+def test_a_history_is_opened_while_another_process_closes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rescind.history import locations
+
+    with History(tmp_path / "history"):
+        pass
+    beside = tmp_path / "history" / "ledger.sqlite-shm"
+    beside.touch(mode=0o600)
+    check = locations.check_private
+
+    def close_first(path: Path) -> None:
+        # The last one that closes a ledger removes what SQLite has beside it.
+        if path == beside:
+            path.unlink()
+        check(path)
+
+    monkeypatch.setattr(locations, "check_private", close_first)
+    with History(tmp_path / "history", create=False) as history:
+        assert history.integrity.verify() == []
+    assert not beside.exists()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -180,9 +180,10 @@ def _check_folder(folder: Path, *, create: bool) -> Path:
         folder.chmod(0o700)
     check_private(folder)
     for name in sorted(names):
-        # With SQLite's own files beside it.
+        # With SQLite's own files beside it, which go when somebody else closes the ledger.
         if name.startswith(DATABASE):
-            check_private(folder / name)
+            with nullcontext() if name == DATABASE else suppress(FileNotFoundError):
+                check_private(folder / name)
     return folder
 
 
