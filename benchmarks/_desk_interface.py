@@ -9,10 +9,11 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 from benchmarks._desk import BUDGET, FEDERATION, KEYED, Desk, make_engine
@@ -47,13 +48,13 @@ def asking_and_planning(folder: Path) -> Iterator[None]:
                     with suppress(ValueError, StalePlanError):
                         federation.plan(Exact(), number)
 
-    thread = Thread(target=go_on)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        going_on = pool.submit(go_on)
+        try:
+            yield
+        finally:
+            ended.set()
+        going_on.result()
 
 
 def examine_interface(folder: Path, examples: int, seed: int) -> dict[str, Any]:
