@@ -3,14 +3,13 @@
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
 
 const told = JSON.parse(process.argv[2]);
 const { site, requests = {} } = told;
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const profile = () => mkdtempSync(join(tmpdir(), "rescind-desk-"));
+const profile = () => mkdtempSync(join(import.meta.dirname, "profile-"));
 const options = {
   executablePath: told.chromium,
   headless: true,
