@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -55,10 +56,14 @@ class TimedGrid(InProcessGrid):
         self._pipe, theirs = context.Pipe()
         self._clients = context.Process(target=self._answer, args=(theirs,), daemon=True)
         self._clients.start()
+        theirs.close()
 
     def _answer(self, pipe: Connection) -> None:
-        while True:
-            pipe.send(list(super().send_and_receive(pipe.recv())))
+        # Its copy of the other end would keep the pipe open once the server is gone, and itself waiting for ever.
+        self._pipe.close()
+        with suppress(EOFError, ConnectionError):
+            while True:
+                pipe.send(list(super().send_and_receive(pipe.recv())))
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:  # noqa: ARG002
         sent = list(messages)

@@ -17,8 +17,9 @@ class Change:
 
 
 def _noises(row: Mapping[str, Any]) -> list[float]:
-    """Return the noise of each restart of a run, where it tells it."""
-    return [result["sigma"] for result in row["results"] if result.get("sigma") is not None]
+    """Return the noise of each restart of a run, where it tells it; what has a multiplier is noise of every round."""
+    told = [result for result in row["results"] if "multiplier" not in result]
+    return [result["sigma"] for result in told if result.get("sigma") is not None]
 
 
 # What never pulled its noised models, or has no model of its own to noise.

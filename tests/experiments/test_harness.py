@@ -102,6 +102,8 @@ def test_a_run_that_is_older_than_the_code_is_run_again_and_named() -> None:
     assert not outdated.find_changes(
         row | {"results": [{"sigma": 0.5}], "configuration": {"method": "SIFU as published"}}
     )
+    # DP-FedAvg's noise is every round's.
+    assert not outdated.find_changes(row | {"results": [{"sigma": 0.5, "multiplier": 2.0}]})
     paper = row | {"date": "2026-11-18", "configuration": {"method": "SIFU as published"}}
     rows = [row, paper, row | {"results": [{"rounds": 3}]}]
     assert outdated.describe(rows).startswith("2 of these 3 runs are older")

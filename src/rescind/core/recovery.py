@@ -62,7 +62,7 @@ class RecoveryCurve:
 
         A round that moves the model by w gains about ||w||^2 / (eta_s K eta) of loss, since w is about that many
         gradients; k rounds that move it by as much gain a k-th of that. To an L2 head's loss noise adds about
-        sigma^2 (beta - lambda)/2, however many parameters there are; for other losses the mean curvature of the way
+        sigma^2 (beta - lambda)/4, however many parameters there are; for other losses the mean curvature of the way
         from theta_0^0 to the last model stands in for every direction's.
 
         ``solved`` counts the solver's rounds among those up to each node. They tell nothing of how long training
