@@ -188,14 +188,14 @@ def leave(folder: Path, desk: Desk, told: Inbox, prometheus: Prometheus) -> Iter
     wait(lambda: "request.new" in told.kinds or None, "the message of a new request")
     yield "asked"
 
-    def look() -> str | None:
+    def look() -> bytes | None:
         answer = desk.ask(Role.APPROVE, "/api/v1/requests/1/approval")
-        return answer.json()["text"] if answer.code == 200 else None
+        return answer.content if answer.code == 200 else None
 
-    (folder / "approval.json").write_text(wait(look, "a plan"))
+    (folder / "approval.json").write_bytes(wait(look, "a plan"))
     prometheus.await_value("rescind_undecided_requests", 1)
     wait(lambda: "request.waiting" in told.kinds or None, "the message of a request that waits for approval")
-    plan = desk.ask(Role.APPROVE, "/api/v1/requests/1/approval").json()["plan"]
+    plan = desk.ask(Role.APPROVE, "/api/v1/requests/1/approval").json()["approval"]["plan"]
     unsigned = desk.ask(Role.APPROVE, "/api/v1/requests/1/approve", {"plan": plan})
     check(unsigned.code == 409, f"an approval without a signature is answered with {unsigned}")
     signed = run("key", "approve", folder / "approval.json", "--key", folder / "officer.key", "--yes")

@@ -174,12 +174,13 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def sign_approval(office: Office, key: Path) -> tuple[int, dict[str, str]]:
-    told = office.ask(Role.APPROVE, "GET", "/api/v1/requests/3/approval").json()
+    told = office.ask(Role.APPROVE, "GET", "/api/v1/requests/3/approval")
     file = office.folder / "approval.json"
-    file.write_text(told["text"])
+    file.write_bytes(told.content)
     printed = said("key", "approve", file, "--key", key, "--yes")
     assert printed.exit_code == 0, printed.output
-    return told["plan"], json.loads(printed.stdout.splitlines()[-1])
+    assert "Request 3, by exact: back to model 1.0, without noise" in printed.stderr
+    return told.json()["approval"]["plan"], json.loads(printed.stdout.splitlines()[-1])
 
 
 def test_a_plan_is_approved_with_a_key_that_never_comes_to_the_desk(office: Office, key: Path) -> None:
@@ -195,6 +196,54 @@ def test_a_plan_is_approved_with_a_key_that_never_comes_to_the_desk(office: Offi
     assert isinstance(approval, PlanApproved)
     assert (approval.by, approval.key, approval.signature) == ("T. Approve", signed["key"], signed["signature"])
     assert isinstance(done, DoneByLogin)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("approval", "head"), "0" * 64),
+        (("approval", "plan"), 1),
+        (("before",), "0" * 64),
+        (("kind",), "request"),
+        (("kind",), "approval"),
+        (("time",), "2026-01-01T00:00:00+00:00"),
+        (("body", "method"), "another"),
+        (("body", "requests"), [1]),
+        (("body", "candidate", "sigma"), 0.5),
+        (("body", "candidate", "sigma"), float("inf")),
+        (("body", "more"), 1),
+        (("body",), {}),
+    ],
+)
+def test_nobody_signs_another_plan_than_is_shown(
+    office: Office, key: Path, place: tuple[str, ...], value: object
+) -> None:
+    told = office.ask(Role.APPROVE, "GET", "/api/v1/requests/3/approval").json()
+    part = told
+    for name in place[:-1]:
+        part = part[name]
+    assert part.get(place[-1]) != value
+    part[place[-1]] = value
+    (office.folder / "approval.json").write_text(json.dumps(told))
+    printed = said("key", "approve", office.folder / "approval.json", "--key", key, "--yes")
+    assert printed.exit_code == 1
+    assert "is no approval" in printed.stderr
+    assert not printed.stdout
+
+
+def test_who_invents_an_entry_cannot_steer_the_terminal_of_whoever_signs(office: Office, key: Path) -> None:
+    from rescind.ledger.commitments import next_entry
+    from rescind.ledger.records import Entry
+
+    told = office.ask(Role.APPROVE, "GET", "/api/v1/requests/3/approval").json()
+    told["body"]["method"] = "exact\x1b[2J\nRequest 3 is nobody's"
+    before = Entry(told["approval"]["plan"] - 1, "", "", {}, b"", bytes.fromhex(told["before"]))
+    told["approval"]["head"] = next_entry(before, told["kind"], told["time"], told["body"]).head.hex()
+    (office.folder / "approval.json").write_text(json.dumps(told))
+    printed = said("key", "approve", office.folder / "approval.json", "--key", key, "--yes")
+    assert printed.exit_code == 0
+    assert "\x1b" not in printed.stderr
+    assert len(printed.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("wrong", ["signature", "key", "none", "plan"])

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any, Literal
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
-from rescind.certificates.envelope import fingerprint, read_json
+from rescind.certificates.envelope import LONGEST, fingerprint, read_json
 from rescind.certificates.keys import is_sound
 from rescind.certificates.predicate import Approval, Count, Digest, Name, Part, Run
-from rescind.history.events import PlanApproved
+from rescind.errors import BrokenHistoryError
+from rescind.history.events import PlanApproved, RecordedPlan, read_event
 from rescind.history.history import History
 from rescind.history.journal import parse_time
 from rescind.history.requests import Sign, write_approval
 from rescind.history.timeline import Timeline
-from rescind.ledger.commitments import canonical
+from rescind.ledger.commitments import canonical, next_entry
 from rescind.ledger.records import Entry
-
-_LONGEST = 4096
 
 # Whether somebody has to agree to a plan before it is carried out; or the keys, of which one has to have signed that.
 Approvers = bool | Sequence[SSlibKey]
@@ -32,6 +33,56 @@ class SignedApproval(Part):
     plan: Count
     head: Digest
     by: Name
+
+
+class ToSign(Part):
+    """An approval to be signed, with the entry that it agrees to and the head ``before`` it.
+
+    The signature is of ``approval`` alone, as JSON with sorted keys and without spaces. Its ``head`` follows from the
+    rest, so whoever signs need not believe what a page says of the plan.
+    """
+
+    approval: SignedApproval
+    before: Digest
+    kind: Literal["plan", "request"]
+    time: str
+    body: dict[str, Any]
+
+    @property
+    def text(self) -> bytes:
+        """What is signed."""
+        return canonical(self.approval.model_dump())
+
+
+def ask_approval(history: History, planned: Entry, by: str) -> ToSign:
+    """Return what somebody signs to agree to a plan, by its entry, or without a plan to a request."""
+    return ToSign.model_validate(
+        {
+            "approval": json.loads(write_approval(history.identifier, planned, by)),
+            "before": history.journal.head_before(planned).hex(),
+            "kind": planned.kind,
+            "time": planned.time,
+            "body": planned.body,
+        }
+    )
+
+
+def read_to_sign(content: bytes) -> tuple[ToSign, RecordedPlan | None]:
+    """Return what somebody is asked to sign, and the plan that it agrees to; None for a request without one.
+
+    Raises:
+        ValueError: it is no approval, or its entry is not the one that the approval names.
+    """
+    asked: ToSign = read_json(ToSign, content, LONGEST)
+    before = Entry(asked.approval.plan - 1, "", "", {}, b"", bytes.fromhex(asked.before))
+    entry = next_entry(before, asked.kind, asked.time, asked.body)
+    if entry.head.hex() != asked.approval.head:
+        raise ValueError("the plan that it shows is not the one that would be signed")
+    try:
+        event = read_event(entry)
+    except BrokenHistoryError as error:
+        raise ValueError(str(error)) from error
+    return asked, event if isinstance(event, RecordedPlan) else None
 
 
 def sign_by(signer: CryptoSigner) -> Sign:
@@ -112,14 +163,6 @@ def is_signature(text: bytes, key: str, signature: str) -> bool:
     except (ValueError, InvalidSignature):
         return False
     return True
-
-
-def read_approval(content: bytes) -> SignedApproval:
-    """Return what an approval says that somebody is asked to sign; ``ValueError`` if it is none."""
-    told: SignedApproval = read_json(SignedApproval, content, _LONGEST)
-    if canonical(told.model_dump()) != content:
-        raise ValueError("it is spelled otherwise than an approval")
-    return told
 
 
 def _is_signed(timeline: Timeline, run: str, number: int, event: PlanApproved) -> bool:

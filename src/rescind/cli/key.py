@@ -61,19 +61,25 @@ def approve(
     Example: rescind key approve approval.json --key officer.key
     """
     with report_errors():
-        from rescind.certificates.approvals import read_approval, sign_by
+        from rescind.certificates.approvals import read_to_sign, sign_by
+        from rescind.certificates.envelope import read_content
         from rescind.certificates.keys import load_signer
-        from rescind.private_files import read_bounded
+        from rescind.texts import make_plain
+        from rescind.views.plans import describe_way
 
-        content = read_bounded(file, 1 << 16)
         try:
-            told = read_approval(content)
+            asked, plan = read_to_sign(read_content(file))
         except ValueError as error:
-            raise ValueError(f"{file} is no approval: save the one that the request's page has now") from error
-        words = f"{told.by} agrees to the plan of entry {told.plan} of run {told.approved}."
-        if not (yes or as_json):
+            raise ValueError(
+                f"{file} is no approval: {str(error).splitlines()[0]}. Save the one that the request's page has now"
+            ) from error
+        told = asked.approval
+        words = f"{told.by} agrees to entry {told.plan} of run {told.approved}: {make_plain(describe_way(plan))}"
+        if yes or as_json:
+            typer.echo(words, err=True)
+        else:
             typer.confirm(f"{words} Sign that?", abort=True, err=True)
-        public, signature = sign_by(load_signer(key, passphrase()))(content)
+        public, signature = sign_by(load_signer(key, passphrase()))(asked.text)
     typer.echo(json.dumps({"key": public, "signature": signature}))
 
 

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from rescind import __version__
+from rescind.certificates.approvals import ToSign
 from rescind.certificates.errors import CertificateError
 from rescind.certificates.leaving import Receipt, parse_receipt
 from rescind.desk.board import Board, Found, Overview, Reader, RequestShown, read_certificate
@@ -86,13 +87,6 @@ class Agreement(Given):
     signed: Signature | None = None
 
 
-class ToSign(BaseModel):
-    """The text by which a login approves a plan: sign its bytes in UTF-8."""
-
-    plan: int
-    text: str
-
-
 class Told(BaseModel):
     """How it went, in a sentence."""
 
@@ -157,10 +151,10 @@ class Desk:
             file = self.certificate(own.request).decode()
         return Found(request=own.request, state=own.state, asked=own.asked, deadline=own.deadline, certificate=file)
 
-    def to_sign(self, login: Login, number: int) -> tuple[int, str]:
-        """Return a plan's number and the text that approves it; ``HTTPException`` 409 if there is none to approve."""
+    def to_sign(self, login: Login, number: int) -> ToSign:
+        """Return what a login signs to approve a plan; ``HTTPException`` 409 if there is none to approve."""
         self.request(number)
-        if (approval := self.changes.write_approval(login, number)) is None:
+        if (approval := self.changes.ask_approval(login, number)) is None:
             raise HTTPException(409, f"request {number} has no plan to approve: the federation's next run makes one")
         return approval
 
@@ -291,8 +285,7 @@ def _add_interface(app: FastAPI, desk: Desk) -> None:
 
     @app.get("/api/v1/requests/{number}/approval", dependencies=[secured], responses=_ALL | _errors(404, 409))
     def approval(number: Number, login: Annotated[Login, approver]) -> ToSign:
-        plan, text = desk.to_sign(login, number)
-        return ToSign(plan=plan, text=text)
+        return desk.to_sign(login, number)
 
     @app.post(
         "/api/v1/requests",
@@ -366,12 +359,13 @@ def _add_pages(app: FastAPI, desk: Desk) -> None:
     def request(number: Number, login: Annotated[Login, read]) -> str:
         shown = desk.request(number)
         decides = login.may(Role.APPROVE) and shown.state == "open"
-        text = desk.changes.write_approval(login, number) if decides else None
-        return render_request(shown, login, text, desk.changes.by_login)
+        asked = desk.changes.ask_approval(login, number) if decides else None
+        plan = None if asked is None else asked.approval.plan
+        return render_request(shown, login, plan, desk.changes.by_login)
 
     @app.get("/requests/{number}/approval.json", **page)
     def approval(number: Number, login: Annotated[Login, approver]) -> Response:
-        return _save("approval.json", desk.to_sign(login, number)[1].encode())
+        return _save("approval.json", desk.to_sign(login, number).model_dump_json().encode())
 
     @app.get("/requests/{number}/certificate", dependencies=[read], **page)
     def certificate(number: Number) -> Response:

@@ -7,13 +7,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from rescind.certificates.approvals import is_signature
+from rescind.certificates.approvals import ToSign, ask_approval, is_signature
 from rescind.certificates.leaving import Receipt, check_request, open_request, scope_of
 from rescind.core.calibration import Budget
 from rescind.desk.logins import Login
 from rescind.errors import StalePlanError
 from rescind.history.history import History
-from rescind.history.requests import write_approval
 
 # As rescind request import has it.
 _BUDGET, _WITHIN = Budget(1.0, 1e-5), timedelta(days=30)
@@ -62,8 +61,8 @@ class Changes:
         with self.open() as history, history.credit(login.name, login.role.value):
             history.requests.refuse(number, login.name, reason)
 
-    def write_approval(self, login: Login, number: int) -> tuple[int, str] | None:
-        """Return the number of a request's plan, and the text by which a login would approve it; None without one."""
+    def ask_approval(self, login: Login, number: int) -> ToSign | None:
+        """Return what a login signs to approve a request's plan; None if there is none to approve."""
         with self.open() as history:
             timeline = history.timeline
             asked = timeline.open_requests.get(number)
@@ -74,8 +73,7 @@ class Changes:
                 return None
             if plan is not None and history.requests.is_stale(plan):
                 return None
-            planned = timeline.planned_at(number)
-            return planned.sequence, write_approval(history.identifier, planned, login.name).decode()
+            return ask_approval(history, timeline.planned_at(number), login.name)
 
     def approve(self, login: Login, number: int, plan: int, signed: tuple[str, str] | None) -> None:
         """Approve a plan in the login's name.

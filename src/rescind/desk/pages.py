@@ -209,8 +209,8 @@ def _closed(board: Board) -> Iterator[str]:
         yield from fold(f"{title} ({len(closed)})", _list_requests(title, closed))
 
 
-def render_request(request: RequestShown, login: Login, approval: tuple[int, str] | None, by_login: bool) -> str:
-    """Return a request's page; ``approval`` is its plan's number and what whoever approves signs."""
+def render_request(request: RequestShown, login: Login, plan: int | None, by_login: bool) -> str:
+    """Return a request's page; ``plan`` is the number of the plan to approve, if there is one."""
     number = request.request
     plain = [
         f"<p>{escape(('Rows of ' if request.rows else '') + ', '.join(request.clients))}: {_state(request)}; due "
@@ -228,7 +228,7 @@ def render_request(request: RequestShown, login: Login, approval: tuple[int, str
         )
     forms: list[str] = []
     if request.state == "open" and login.may(Role.APPROVE):
-        forms += [*_approve(number, approval, by_login), *_refuse(number)]
+        forms += [*_approve(number, plan, by_login), *_refuse(number)]
     if request.state == "open" and login.may(Role.OPERATE):
         forms += [*_extend(number), *_withdraw(number)]
     return _page(f"Request {number}", [*plain, *forms], login)
@@ -250,17 +250,16 @@ def _ask_why(action: str, label: str, needed: str = " required") -> str:
     )
 
 
-def _approve(number: int, approval: tuple[int, str] | None, by_login: bool) -> Iterator[str]:
+def _approve(number: int, plan: int | None, by_login: bool) -> Iterator[str]:
     yield "<h2>Approve</h2>"
-    if approval is None:
+    if plan is None:
         yield "<p>There is no plan to approve: the federation's next run makes one.</p>"
         return
-    plan, text = approval
     hidden = f'<input type="hidden" name="plan" value="{plan}">'
     yield (
         f'<p>Your key stays with you. Save <a href="/requests/{number}/approval.json">approval.json</a>, sign it by '
-        "<code>rescind key approve approval.json --key YOUR.key</code>, and paste what that prints. It says:</p>"
-        f"<pre>{escape(text)}</pre>"
+        "<code>rescind key approve approval.json --key YOUR.key</code>, which shows the plan, and paste what that "
+        "prints.</p>"
     )
     signed = (
         '<p><label for="signed">What it printed</label><textarea id="signed" name="signed" required></textarea></p>'

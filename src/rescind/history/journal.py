@@ -71,6 +71,10 @@ class Journal:
             self._numbers[head] = number
         return self._numbers[head]
 
+    def head_before(self, entry: Entry) -> bytes:
+        """Return the head of the chain before an entry that is not the first."""
+        return next(self.ledger.entries(after=entry.sequence - 2)).head
+
     def heads(self) -> dict[bytes, int]:
         """Return the numbers of all entries, by the head of the chain after each."""
         return {entry.head: entry.sequence for entry in self.ledger.entries()}
