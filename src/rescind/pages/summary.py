@@ -79,6 +79,12 @@ def summarise(predicate: Predicate, signed: str) -> Summary:
                 f"{count(stays, 'kind')} of traces, listed below as still there. Copies that were handed out before "
                 "remain, too: nobody can call those back.",
             ),
+            (
+                "What belongs in your own file?",
+                f"The ground of GDPR art. 17, who the controller is, and that this is request {predicate.request} of "
+                f"history {predicate.run}: a certificate has neither ground nor controller nor your ticket's number. "
+                "Its authors know of no independent audit of rescind.",
+            ),
         ),
         steps=tuple(_steps(predicate, chance is None or weak, in_time, signed)),
     )
@@ -236,7 +242,7 @@ def _steps(predicate: Predicate, too_little: bool, in_time: bool, signed: str) -
         yield f"Ask {operator} for something signed and its public key, and have it checked: rescind verify."
     yield (
         f"Ask {operator} where backups lie, and models that were handed out earlier. They are not covered, and have "
-        "to be dealt with apart."
+        "to be dealt with apart. Whoever was given such a model has to be told (GDPR art. 19); no record says who."
     )
     yield "Tell whoever asked what was done. With its receipt it finds itself here."
     yield "Keep this page with what was signed."
