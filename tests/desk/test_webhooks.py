@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import hmac
 import json
@@ -20,6 +21,7 @@ import pytest
 from rescind.desk.board import Board, RequestShown
 from rescind.desk.logins import Role
 from rescind.desk.webhooks import Outbox, check_url, list_happenings, read_secret
+from tests.builders import said
 from tests.desk.conftest import Office, wait_for
 
 SECRET = bytes(range(32))
@@ -268,3 +270,13 @@ def test_a_file_of_messages_that_is_cut_off_is_named_and_the_desk_goes_on(office
     file.write_text(whole)
     reader.refresh()
     assert reader.problem == ""
+
+
+def test_a_second_desk_does_not_send_the_same_messages(office: Office) -> None:
+    secret = office.folder / "history.webhook-secret"
+    read_secret(secret)
+    with secret.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        second = said("desk", "serve", office.folder / "history", "--webhook", "http://localhost:1/hook")
+    assert second.exit_code == 1
+    assert "another desk sends these webhooks" in second.output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -65,12 +67,18 @@ def serve(open_history: Callable[[], AbstractContextManager[History]], settings:
         raise ValueError(f"the folder {settings.certificates} for certificates does not exist")
     with open_history():
         pass
-    outbox = None
+    outbox, reader = None, Reader(open_history, settings.certificates, settings.accuracies)
     if settings.webhook is not None:
-        secret = read_secret(settings.logins.with_suffix(".webhook-secret"))
-        outbox = Outbox(check_url(settings.webhook), secret, settings.logins.with_suffix(".webhooks.json"))
-    reader = Reader(open_history, settings.certificates, settings.accuracies)
-    if outbox is not None:
+        secret = settings.logins.with_suffix(".webhook-secret")
+        outbox = Outbox(
+            check_url(settings.webhook), read_secret(secret), settings.logins.with_suffix(".webhooks.json")
+        )
+        try:
+            # Held until the process ends.
+            fcntl.flock(os.open(secret, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            # Each would undo what the other writes down of what it sent.
+            raise ValueError("another desk sends these webhooks: end it, or leave out --webhook here") from error
         reader.notify = outbox.note
         outbox.start()
     reader.start()
