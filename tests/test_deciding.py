@@ -25,16 +25,18 @@ from rescind.certificates.verification import _contradictions
 from rescind.cli import app
 from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
-from rescind.errors import PendingRequestError, StalePlanError
-from rescind.history.events import EndByData, PlanApproved, RecordedPlan
+from rescind.core.solver import Solving
+from rescind.errors import BrokenHistoryError, PendingRequestError, StalePlanError
+from rescind.history.events import EndByData, PlanApproved, RecordedPlan, RequestFiled
 from rescind.history.outcomes import Outcome, outcome_of
 from rescind.history.recorder import Recorder
 from rescind.history.requests import Requests, add_months
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Asker, Sender
-from rescind.methods import FineTuning, Last, Method
+from rescind.methods import FineTuning, Last, Method, Solve
 from rescind.serving import StopServing, at_once, nightly, serve
+from rescind.views.plans import describe_agreed
 from tests.builders import BUDGET, entries_of, everybody, said
 
 
@@ -312,6 +314,36 @@ def test_an_approval_of_another_plan_counts_for_nothing(federation: Revocable) -
     federation.plan(Exact(), number)
     history.journal.record(PlanApproved(1, "X"))
     assert history.timeline.approvals_of(number) == []
+
+
+def test_a_plan_that_solves_otherwise_than_its_method_is_made_anew(federation: Revocable) -> None:
+    history, number = federation.history, federation.history.requests.ask(["clinic-1"], BUDGET)
+    plan = federation.plan(Solve(), number)
+    loose = replace(plan.candidate, solving=Solving(tolerance=1e9, most_rounds=1))
+    history.requests.record_plan(replace(plan, candidate=loose))
+    assert "solved to 1e+09 in at most 1 rounds" in describe_agreed(history.timeline.plans[number])
+    history.requests.approve(number, "A. Officer")
+    assert federation.forget(Solve(), Rounds(3), approval=True) == []
+    assert history.timeline.plans[number].candidate == plan.candidate
+
+
+def test_a_plan_has_not_seen_what_is_still_to_come(federation: Revocable) -> None:
+    history, number = federation.history, federation.history.requests.ask(["clinic-1"], BUDGET)
+    plan = federation.plan(Exact(), number)
+    history.requests.record_plan(replace(plan, seen=history.timeline.last + 2))
+    with pytest.raises(BrokenHistoryError, match="more than there can be before it"):
+        _ = history.timeline
+
+
+def test_who_agrees_is_told_of_what_a_plan_costs_others(federation: Revocable) -> None:
+    history, number = federation.history, federation.history.requests.ask(["clinic-1"], BUDGET)
+    plan = federation.plan(Exact(), number)
+    weak = replace(plan.candidate, weakened=(frozenset({2}),), obstacles=("nobody knows the loss",))
+    told = describe_agreed(replace(plan, candidate=weak))
+    assert "It weakens the strict claim of 1 earlier request(s) to instance." in told
+    assert "Nothing is proven of it: nobody knows the loss." in told
+    request = next(event for _, event in history.timeline.of(RequestFiled))
+    assert request.forgotten[0] in describe_agreed(request)
 
 
 @pytest.mark.parametrize("moment", ["plan", "record_plan", "restart", "settle"])

@@ -231,14 +231,52 @@ def test_nobody_signs_another_plan_than_is_shown(
     assert not printed.stdout
 
 
-def test_who_invents_an_entry_cannot_steer_the_terminal_of_whoever_signs(office: Office, key: Path) -> None:
+def test_the_form_shows_the_plan_that_it_approves(office: Office) -> None:
+    from rescind import Revocable, Scratch
+    from tests.desk.conftest import engine
+
+    with office.open() as history:
+        Revocable(history, engine(office.folder / "leaver.key", fresh=False)).plan(Scratch(), 3)
+        planned = history.timeline.planned_at(3).sequence
+    # The board is of the moment before.
+    shown = office.signed_in(Role.APPROVE).get("/requests/3").text
+    assert f"Entry {planned} of the journal: Request 3, by Scratch: back to model 0.0" in shown
+    assert f'name="plan" value="{planned}"' in shown
+
+
+@pytest.mark.parametrize("name", ["A.\u200b Officer", " " * 9, "A. Officer ", "\u3164", "A.\nOfficer"])
+def test_nobody_signs_under_a_name_that_hides_something(office: Office, key: Path, name: str) -> None:
+    told = office.ask(Role.APPROVE, "GET", "/api/v1/requests/3/approval").json()
+    told["approval"]["by"] = name
+    (office.folder / "approval.json").write_text(json.dumps(told))
+    printed = said("key", "approve", office.folder / "approval.json", "--key", key, "--yes")
+    assert printed.exit_code == 1
+    assert "is no approval" in printed.stderr
+
+
+def test_what_is_too_long_to_be_read_is_not_signed(office: Office, key: Path) -> None:
+    told = invent(office, method="exact" * 1000)
+    (office.folder / "approval.json").write_text(json.dumps(told))
+    printed = said("key", "approve", office.folder / "approval.json", "--key", key, "--yes")
+    assert printed.exit_code == 1
+    assert "takes too long to tell" in printed.stderr
+    assert len(printed.stderr) < 1000
+
+
+def invent(office: Office, method: str) -> dict[str, Any]:
+    """Return an approval of an entry that no journal has."""
     from rescind.ledger.commitments import next_entry
     from rescind.ledger.records import Entry
 
-    told = office.ask(Role.APPROVE, "GET", "/api/v1/requests/3/approval").json()
-    told["body"]["method"] = "exact\x1b[2J\nRequest 3 is nobody's"
+    told: dict[str, Any] = office.ask(Role.APPROVE, "GET", "/api/v1/requests/3/approval").json()
+    told["body"]["method"] = method
     before = Entry(told["approval"]["plan"] - 1, "", "", {}, b"", bytes.fromhex(told["before"]))
     told["approval"]["head"] = next_entry(before, told["kind"], told["time"], told["body"]).head.hex()
+    return told
+
+
+def test_who_invents_an_entry_cannot_steer_the_terminal_of_whoever_signs(office: Office, key: Path) -> None:
+    told = invent(office, method="exact\x1b[2J\nRequest 3 is nobody's")
     (office.folder / "approval.json").write_text(json.dumps(told))
     printed = said("key", "approve", office.folder / "approval.json", "--key", key, "--yes")
     assert printed.exit_code == 0

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
-from rescind.certificates.envelope import LONGEST, fingerprint, read_json
+from rescind.certificates.envelope import fingerprint, read_json
 from rescind.certificates.keys import is_sound
 from rescind.certificates.predicate import Approval, Count, Digest, Name, Part, Run
 from rescind.errors import BrokenHistoryError
-from rescind.history.events import PlanApproved, RecordedPlan, read_event
+from rescind.history.events import PlanApproved, RecordedPlan, RequestFiled, read_event
 from rescind.history.history import History
 from rescind.history.journal import parse_time
 from rescind.history.requests import Sign, write_approval
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import canonical, next_entry
+from rescind.ledger.contract import is_name
 from rescind.ledger.records import Entry
+
+# A plan names those whom it hides by numbers: room for some 30,000.
+_LONGEST = 1 << 18
 
 # Whether somebody has to agree to a plan before it is carried out; or the keys, of which one has to have signed that.
 Approvers = bool | Sequence[SSlibKey]
@@ -53,6 +57,19 @@ class ToSign(Part):
         """What is signed."""
         return canonical(self.approval.model_dump())
 
+    def read(self) -> RecordedPlan | RequestFiled:
+        """Return the plan that is agreed to, or without one the request; ``ValueError`` if it is another one."""
+        before = Entry(self.approval.plan - 1, "", "", {}, b"", bytes.fromhex(self.before))
+        entry = next_entry(before, self.kind, self.time, self.body)
+        if entry.head.hex() != self.approval.head:
+            raise ValueError("the plan that it shows is not the one that would be signed")
+        if not is_name(self.approval.by):
+            raise ValueError("what should be the approver's name is none")
+        try:
+            return cast(RecordedPlan | RequestFiled, read_event(entry))
+        except BrokenHistoryError as error:
+            raise ValueError(str(error)) from error
+
 
 def ask_approval(history: History, planned: Entry, by: str) -> ToSign:
     """Return what somebody signs to agree to a plan, by its entry, or without a plan to a request."""
@@ -67,22 +84,10 @@ def ask_approval(history: History, planned: Entry, by: str) -> ToSign:
     )
 
 
-def read_to_sign(content: bytes) -> tuple[ToSign, RecordedPlan | None]:
-    """Return what somebody is asked to sign, and the plan that it agrees to; None for a request without one.
-
-    Raises:
-        ValueError: it is no approval, or its entry is not the one that the approval names.
-    """
-    asked: ToSign = read_json(ToSign, content, LONGEST)
-    before = Entry(asked.approval.plan - 1, "", "", {}, b"", bytes.fromhex(asked.before))
-    entry = next_entry(before, asked.kind, asked.time, asked.body)
-    if entry.head.hex() != asked.approval.head:
-        raise ValueError("the plan that it shows is not the one that would be signed")
-    try:
-        event = read_event(entry)
-    except BrokenHistoryError as error:
-        raise ValueError(str(error)) from error
-    return asked, event if isinstance(event, RecordedPlan) else None
+def read_to_sign(content: bytes) -> ToSign:
+    """Return what somebody is asked to sign; ``ValueError`` if it is no approval."""
+    asked: ToSign = read_json(ToSign, content, _LONGEST)
+    return asked
 
 
 def sign_by(signer: CryptoSigner) -> Sign:

@@ -17,6 +17,7 @@ from rescind.core.edges import ModelId
 from rescind.history.history import History
 
 LONGEST_EVIDENCE = 64 * 1024
+_MOST_CERTIFICATES = 1000
 
 
 def read_signed(path: Path, history: History, number: int) -> tuple[bytes, ModelId, int] | None:
@@ -63,3 +64,26 @@ def read_evidence(content: bytes) -> tuple[Evidence, ...]:
             f"the evidence is no JSON list of at most {MOST_EVIDENCE} objects with what, found and bound, each a "
             f"text: {error}"
         ) from error
+
+
+def read_certificate(path: Path) -> tuple[str, int, bytes] | None:
+    """Return of which run and request a file is the certificate, and its content; who signed it is not looked at."""
+    try:
+        # Approvals and receipts may lie there, too; and whoever opened a pipe would wait for ever.
+        statement = read_statement(Statement, content := read_content(path)) if path.is_file() else None
+    except (CertificateError, OSError):
+        return None
+    if statement is None or statement.predicate.mode == "heuristic":
+        return None
+    return statement.predicate.run, statement.predicate.request, content
+
+
+def find_certificates(folder: Path | None) -> dict[tuple[str, int], Path]:
+    """Return the certificates in a folder by run and request, in the order of their times, the newest of each."""
+    by_request: dict[tuple[str, int], Path] = {}
+    files = () if folder is None else folder.glob("*.json")
+    for path in sorted(files, key=lambda path: path.lstat().st_mtime)[-_MOST_CERTIFICATES:]:
+        if (known := read_certificate(path)) is not None:
+            by_request.pop(known[:2], None)
+            by_request[known[:2]] = path
+    return by_request

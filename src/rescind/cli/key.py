@@ -12,6 +12,9 @@ import typer
 from rescind.cli.explained import Command, Group
 from rescind.cli.shared import AsJson, report_errors, show
 
+# Nobody reads more before agreeing to it.
+_LONGEST_PLAN = 4000
+
 app = typer.Typer(cls=Group, help="Keys for signing certificates.", no_args_is_help=True)
 
 
@@ -54,9 +57,8 @@ def approve(
     ],
     key: Annotated[Path, typer.Option(help="Your private key.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask once more.")] = False,
-    as_json: AsJson = False,
 ) -> None:
-    """Sign an approval for the desk on your own machine; what is printed is for the page.
+    """Sign an approval for the desk on your own machine; what is printed is for the page, or "signed" in JSON.
 
     Example: rescind key approve approval.json --key officer.key
     """
@@ -65,22 +67,24 @@ def approve(
         from rescind.certificates.envelope import read_content
         from rescind.certificates.keys import load_signer
         from rescind.texts import make_plain
-        from rescind.views.plans import describe_way
+        from rescind.views.plans import describe_agreed
 
         try:
-            asked, plan = read_to_sign(read_content(file))
+            asked = read_to_sign(read_content(file))
+            words = make_plain(describe_agreed(asked.read()))
         except ValueError as error:
             raise ValueError(
-                f"{file} is no approval: {str(error).splitlines()[0]}. Save the one that the request's page has now"
+                f"{file} is no approval that can be signed: save the one that the request's page has now. "
+                + make_plain(str(error))[:300]
             ) from error
-        told = asked.approval
-        words = f"{told.by} agrees to entry {told.plan} of run {told.approved}: {make_plain(describe_way(plan))}"
-        if yes or as_json:
-            typer.echo(words, err=True)
-        else:
-            typer.confirm(f"{words} Sign that?", abort=True, err=True)
-        public, signature = sign_by(load_signer(key, passphrase()))(asked.text)
-    typer.echo(json.dumps({"key": public, "signature": signature}))
+        if len(words) > _LONGEST_PLAN:
+            raise ValueError("it takes too long to tell: approve it where the history is (rescind request approve)")
+        signer, told = load_signer(key, passphrase()), asked.approval
+        typer.echo(f"Entry {told.plan} of run {told.approved}. {words}", err=True)
+        if not yes:
+            typer.confirm(f'Sign as "{told.by}"?', abort=True, err=True)
+        public, signature = sign_by(signer)(asked.text)
+        typer.echo(json.dumps({"key": public, "signature": signature}))
 
 
 def passphrase(new: bool = False) -> str:

@@ -21,8 +21,9 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from rescind import __version__
 from rescind.certificates.approvals import ToSign
 from rescind.certificates.errors import CertificateError
+from rescind.certificates.files import read_certificate
 from rescind.certificates.leaving import Receipt, parse_receipt
-from rescind.desk.board import Board, Found, Overview, Reader, RequestShown, read_certificate
+from rescind.desk.board import Board, Found, Overview, Reader, RequestShown
 from rescind.desk.changes import Changes
 from rescind.desk.guard import COOKIE, Guard, bound
 from rescind.desk.logins import Login, Role
@@ -360,8 +361,7 @@ def _add_pages(app: FastAPI, desk: Desk) -> None:
         shown = desk.request(number)
         decides = login.may(Role.APPROVE) and shown.state == "open"
         asked = desk.changes.ask_approval(login, number) if decides else None
-        plan = None if asked is None else asked.approval.plan
-        return render_request(shown, login, plan, desk.changes.by_login)
+        return render_request(shown, login, asked, desk.changes.by_login)
 
     @app.get("/requests/{number}/approval.json", **page)
     def approval(number: Number, login: Annotated[Login, approver]) -> Response:

@@ -14,9 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from rescind.certificates.envelope import read_content, read_statement
-from rescind.certificates.errors import CertificateError
-from rescind.certificates.predicate import Statement
+from rescind.certificates.files import find_certificates
 from rescind.core.edges import ModelId
 from rescind.desk.logins import Login, Role
 from rescind.engines.accuracies import read_accuracies
@@ -44,7 +42,6 @@ from rescind.views.requests import KnownRequest, list_requests
 _LOG = logging.getLogger("rescind")
 # So many of each are shown: of clients the most influential, of others the newest.
 _MOST_SHOWN = 12
-_MOST_CERTIFICATES = 1000
 # What is shown is at most so old; a run that records often is not read more of the time than a twentieth.
 _EVERY, _SPARE = 2.0, 20.0
 # Whether the chain is whole takes reading all of it.
@@ -300,29 +297,6 @@ def _steps(timeline: Timeline) -> Iterator[tuple[int, Step]]:
                     yield number, step(entry, "training went back to before its clients")
     for number, outcome in find_outcomes(timeline).items():
         yield number, Step(time=outcome.completed, what=f"served and erased ({outcome.mode.value})", login=None)
-
-
-def read_certificate(path: Path) -> tuple[str, int, bytes] | None:
-    """Return of which run and request a file is the certificate, and its content; who signed it is not looked at."""
-    try:
-        # Approvals and receipts may lie there, too; and whoever opened a pipe would wait for ever.
-        statement = read_statement(Statement, content := read_content(path)) if path.is_file() else None
-    except (CertificateError, OSError):
-        return None
-    if statement is None or statement.predicate.mode == "heuristic":
-        return None
-    return statement.predicate.run, statement.predicate.request, content
-
-
-def find_certificates(folder: Path | None) -> dict[tuple[str, int], Path]:
-    """Return the certificates in a folder by run and request, in the order of their times, the newest of each."""
-    by_request: dict[tuple[str, int], Path] = {}
-    files = () if folder is None else folder.glob("*.json")
-    for path in sorted(files, key=lambda path: path.lstat().st_mtime)[-_MOST_CERTIFICATES:]:
-        if (known := read_certificate(path)) is not None:
-            by_request.pop(known[:2], None)
-            by_request[known[:2]] = path
-    return by_request
 
 
 def read_measured(path: Path | None) -> list[Measured]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime
 from typing import Final
 
+from rescind.certificates.approvals import ToSign
 from rescind.certificates.wording import describe_names
 from rescind.desk.board import Board, Found, Moved, Overview, RequestShown
 from rescind.desk.logins import Login, Role
@@ -25,7 +26,8 @@ from rescind.pages.fragments import (
     render_warning,
 )
 from rescind.pages.summary import count
-from rescind.texts import shorten
+from rescind.texts import make_plain, shorten
+from rescind.views.plans import describe_agreed
 
 SCRIPT: Final = """"use strict";
 // The page shows the run as it is now; whoever fills in a form is left alone.
@@ -160,7 +162,7 @@ def _list_requests(title: str, requests: Iterable[RequestShown]) -> Iterator[str
 
 
 def _state(request: RequestShown) -> str:
-    waits = "; waits for approval" if request.waits_for_approval_since else ""
+    waits = "; waits for approval" if request.waits_for_approval_since else "; approved" if request.plan else ""
     return escape(request.state + waits + ("; its rows are not named yet" if request.waits_for_rows else ""))
 
 
@@ -209,8 +211,8 @@ def _closed(board: Board) -> Iterator[str]:
         yield from fold(f"{title} ({len(closed)})", _list_requests(title, closed))
 
 
-def render_request(request: RequestShown, login: Login, plan: int | None, by_login: bool) -> str:
-    """Return a request's page; ``plan`` is the number of the plan to approve, if there is one."""
+def render_request(request: RequestShown, login: Login, asked: ToSign | None, by_login: bool) -> str:
+    """Return a request's page; ``asked`` is what can be approved, if there is something."""
     number = request.request
     plain = [
         f"<p>{escape(('Rows of ' if request.rows else '') + ', '.join(request.clients))}: {_state(request)}; due "
@@ -228,7 +230,7 @@ def render_request(request: RequestShown, login: Login, plan: int | None, by_log
         )
     forms: list[str] = []
     if request.state == "open" and login.may(Role.APPROVE):
-        forms += [*_approve(number, plan, by_login), *_refuse(number)]
+        forms += [*_approve(number, asked, by_login), *_refuse(number)]
     if request.state == "open" and login.may(Role.OPERATE):
         forms += [*_extend(number), *_withdraw(number)]
     return _page(f"Request {number}", [*plain, *forms], login)
@@ -250,12 +252,15 @@ def _ask_why(action: str, label: str, needed: str = " required") -> str:
     )
 
 
-def _approve(number: int, plan: int | None, by_login: bool) -> Iterator[str]:
+def _approve(number: int, asked: ToSign | None, by_login: bool) -> Iterator[str]:
     yield "<h2>Approve</h2>"
-    if plan is None:
+    if asked is None:
         yield "<p>There is no plan to approve: the federation's next run makes one.</p>"
         return
+    plan = asked.approval.plan
     hidden = f'<input type="hidden" name="plan" value="{plan}">'
+    # What stands above may be of the moment before.
+    yield f"<p>Entry {plan} of the journal: {escape(make_plain(describe_agreed(asked.read())))}</p>"
     yield (
         f'<p>Your key stays with you. Save <a href="/requests/{number}/approval.json">approval.json</a>, sign it by '
         "<code>rescind key approve approval.json --key YOUR.key</code>, which shows the plan, and paste what that "

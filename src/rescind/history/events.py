@@ -395,9 +395,11 @@ def read_event(entry: Entry) -> Event:
         event = decode_fields(EVENTS[entry.kind], body)
     except ValueError as mismatch:
         raise BrokenHistoryError(f"entry {entry.sequence} ({entry.kind}) cannot be read: {mismatch}") from mismatch
-    # Whoever goes through so many rounds would not come to an end.
-    if max(_named_rounds(event), default=0) > entry.sequence:
-        raise BrokenHistoryError(f"entry {entry.sequence} ({entry.kind}) tells of more rounds than there can be")
+    # Whoever goes through so many rounds would not come to an end; and a plan that has seen what is still to come
+    # would never be made anew.
+    seen = event.seen if isinstance(event, RecordedPlan) else 0
+    if max([seen, *_named_rounds(event)]) > entry.sequence:
+        raise BrokenHistoryError(f"entry {entry.sequence} ({entry.kind}) tells of more than there can be before it")
     return event
 
 
