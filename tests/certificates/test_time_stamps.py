@@ -9,10 +9,12 @@ import shutil
 import subprocess
 import sys
 import time
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import permutations
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -88,6 +90,10 @@ class Certified:
     def pem(self) -> bytes:
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
+    @property
+    def der(self) -> bytes:
+        return self.certificate.public_bytes(serialization.Encoding.DER)
+
     def write(self, folder: Path) -> None:
         private = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         (folder / "signer.pem").write_bytes(self.pem)
@@ -112,11 +118,13 @@ class Authority:
         self.step, self.hurry = 2**20, Event()
         self.hurry.set()
 
-    def reply(self, query: bytes) -> bytes:
+    def reply(self, query: bytes, *chain: Certified) -> bytes:
         self.signer.write(self.folder)
         (self.folder / "query").write_bytes(query)
+        (self.folder / "chain.pem").write_bytes(b"".join(other.pem for other in chain))
         files = ("-queryfile", "query", "-signer", "signer.pem", "-inkey", "key.pem", "-out", "reply")
-        openssl(self.folder, "ts", "-reply", "-config", "settings", "-section", "tsa", *files)
+        more = ("-chain", "chain.pem") if chain else ()
+        openssl(self.folder, "ts", "-reply", "-config", "settings", "-section", "tsa", *files, *more)
         return (self.folder / "reply").read_bytes()
 
     def by(
@@ -153,10 +161,10 @@ class Authority:
         return self.by(self.signer, change=date)
 
 
-def framed(content: bytes) -> bytes:
-    """Return a DER sequence."""
+def framed(content: bytes, tag: bytes = b"\x30") -> bytes:
+    """Return a DER sequence, or something else with another tag."""
     size = len(content).to_bytes(4, "big").lstrip(b"\0") or b"\0"
-    return b"\x30" + (size if len(content) < 128 else bytes([0x80 + len(size)]) + size) + content
+    return tag + (size if len(content) < 128 else bytes([0x80 + len(size)]) + size) + content
 
 
 @pytest.fixture(scope="module")
@@ -627,8 +635,76 @@ def test_certificates_between_are_taken_from_stamp_or_file(authority: Authority)
         read_authorities(between.pem * 150 + authority.root.pem)
 
 
+@pytest.mark.parametrize(("name", "root"), [("S" * 64, "R"), ("S", "R" * 64)], ids=["falling", "rising"])
+def test_certificates_come_in_any_order(name: str, root: str, authority: Authority) -> None:
+    """OpenSSL puts the signer's first; in DER, which the package demands, the shorter one comes first."""
+    top = Certified(root, is_root=True)
+    authority.signer = Certified(name, top)
+    with History.in_memory() as history:
+        Revocable(history, everybody(6)).train(Rounds(1))
+        sent = list[bytes]()
+
+        def ask(query: bytes) -> bytes:
+            sent.append(authority.reply(query, top))
+            return sent[0]
+
+        reply, _ = stamp(history, ask, [top.certificate])
+        ((_, event),) = history.timeline.of(HeadStamped)
+    # What is kept is what the authority sent.
+    assert authority.signer.der + top.der in reply
+    assert reply == b64decode(event.token) == sent[0]
+
+
+@pytest.fixture(scope="module")
+def parted(everyday: tuple[Authority, str]) -> tuple[Authority, Callable[[bytes], bytes]]:
+    """An authority, and what puts something else in the place of its token's certificates."""
+    authority, _ = everyday
+    info, signers = authority.reply(query_for().as_bytes(), authority.root).split(
+        framed(authority.signer.der + authority.root.der, b"\xa0")
+    )
+    info = info[info.index(b"\x02\x01\x03\x31") :]
+    signed = bytes.fromhex("06092a864886f70d010702")
+
+    def put(certificates: bytes) -> bytes:
+        data = framed(framed(info + certificates + signers), b"\xa0")
+        return framed(framed(b"\x02\x01\x00") + framed(signed + data))
+
+    return authority, put
+
+
+def test_certificates_that_were_tampered_with_are_refused_as_ever(
+    parted: tuple[Authority, Callable[[bytes], bytes]],
+) -> None:
+    authority, put = parted
+    signer, root, roots = authority.signer.der, authority.root.der, [authority.root.certificate]
+    chain = [signer, root, Certified("Between", authority.root, uses=(), is_root=True).der]
+    for order in (*permutations(chain), (signer, root, signer), (signer,)):
+        assert open_stamp(put(framed(b"".join(order), b"\xa0")), roots).authority
+    both, unread = root + signer, "it is no time stamp"
+    for certificates, told in (
+        (b"", "not exactly one certificate of its signer"),
+        (framed(b"", b"\xa0"), "not exactly one certificate of its signer"),
+        (framed(root, b"\xa0"), "not exactly one certificate of its signer"),
+        (framed(both + framed(b"") * 10_000, b"\xa0"), unread),
+        (framed(both + bytes(20_000), b"\xa0"), unread),
+        (framed(both + b"\x30", b"\xa0"), unread),
+        (framed(both[:-1], b"\xa0"), unread),
+        (framed(both, b"\x31"), unread),
+        (b"\xa0\x80" + both + b"\0\0", unread),
+        (b"\xa0\x84\xff\xff\xff\xff" + both, unread),
+        (b"\xa0\xff" + both, unread),
+        (framed(b"\x30\x80" + both + b"\0\0", b"\xa0"), unread),
+        # Its issuer's name is of a kind that nobody knows.
+        (framed(signer.replace(b"\x0c\x04Root", b"\xac\x04Root", 1), b"\xa0"), unread),
+    ):
+        with pytest.raises(TimeStampError, match=told):
+            open_stamp(put(certificates), roots)
+    with pytest.raises(TimeStampError, match=unread):
+        open_stamp(put(framed(signer + root, b"\xa0")) + b"\0\0", roots)
+
+
 def test_a_changed_stamp_says_nothing_else(authority: Authority) -> None:
-    reply, roots = authority.reply(query_for().as_bytes()), [authority.root.certificate]
+    reply, roots = authority.reply(query_for().as_bytes(), authority.root), [authority.root.certificate]
     told, rng = open_stamp(reply, roots), random.Random(7)
     for _ in range(800):
         changed = bytearray(reply)

@@ -36,6 +36,8 @@ _STAMPING, _ANY_USE = ExtendedKeyUsageOID.TIME_STAMPING, ExtendedKeyUsageOID.ANY
 _SHA256 = "2.16.840.1.101.3.4.2.1"
 # Of the digests that tokens are signed over: SHA-256, SHA-384, SHA-512.
 _SOUND = {_SHA256, "2.16.840.1.101.3.4.2.2", "2.16.840.1.101.3.4.2.3"}
+# From a reply down to its certificates: which part holds the next, and its tag.
+_TO_CERTIFICATES = ((0, 0x30), (1, 0x30), (1, 0xA0), (0, 0x30), (3, 0xA0))
 # Clocks that are less apart are no news.
 _APART = timedelta(days=1)
 _WORD_OF_THE_AUTHORITY = (
@@ -99,15 +101,16 @@ def open_stamp(
     if len(content) > LONGEST_STAMP:
         raise TimeStampError(f"it has more than {LONGEST_STAMP} bytes, and no time stamp has: look what it is")
     try:
-        response = client.decode_timestamp_response(content)
+        response = client.decode_timestamp_response(_sort_certificates(content))
         for wrong in _find_wrong(response, authorities, query):
             raise TimeStampError(wrong)
         info, (signer,) = response.tst_info, _find_signers(response.signed_data, authorities)
+        name, issuer = signer.subject.rfc4514_string(), signer.issuer.rfc4514_string()
         client.VerifierBuilder(roots=list(authorities)).build().verify(response, info.message_imprint.message)
     except client.VerificationError as refusal:
         raise TimeStampError(
             "its signature leads to no authority in the file: it was changed, or is by one whose certificate is of "
-            f"{signer.issuer.rfc4514_string()!a:.200}. Give that one's root, and the certificates between"
+            f"{issuer!a:.200}. Give that one's root, and the certificates between"
         ) from refusal
     except TimeStampError:
         raise
@@ -116,8 +119,8 @@ def open_stamp(
         raise TimeStampError(
             f"it is no time stamp (RFC 3161) that can be read, or was changed: {shorten(str(error), 100)}"
         ) from error
-    authority = f"{signer.subject.rfc4514_string()}, policy {info.policy.dotted_string}"
-    return TimeStamp(info.message_imprint.message, info.gen_time, shorten(authority, 200))
+    authority = shorten(f"{name}, policy {info.policy.dotted_string}", 200)
+    return TimeStamp(info.message_imprint.message, info.gen_time, authority)
 
 
 def stamp(
@@ -266,6 +269,43 @@ def _load_client() -> ModuleType:
     if installed < (1, 0, 9):
         raise ValueError("time stamps need rfc3161-client, 1.0.9 or newer: pip install -U rfc3161-client")
     return rfc3161_client
+
+
+def _sort_certificates(content: bytes) -> bytes:
+    """Return a reply with its certificates in the order of DER: the package demands it, OpenSSL does not keep to it.
+
+    Nobody signs their order. A reply that has none, or is not DER so far, is returned as it is.
+    """
+    inner, end = 0, len(content)
+    try:
+        for number, tag in _TO_CERTIFICATES:
+            start, inner, end = _split(content, inner, end)[number]
+            if content[start] != tag:
+                return content
+        certificates = sorted(content[start:after] for start, _, after in _split(content, inner, end))
+    except (IndexError, ValueError):
+        return content
+    return content[:inner] + b"".join(certificates) + content[end:]
+
+
+def _split(content: bytes, start: int, end: int) -> list[tuple[int, int, int]]:
+    """Return where each part of a stretch of DER starts, where what it holds does, and where it ends.
+
+    Raises:
+        IndexError, ValueError: it is not DER.
+    """
+    parts = []
+    while start < end:
+        size, inner = content[start + 1], start + 2
+        if size > 0x80:
+            inner += size - 0x80
+            size = int.from_bytes(content[start + 2 : inner])
+        # A length may also be left open (0x80), but not in DER.
+        if content[start + 1] == 0x80 or inner + size > end:
+            raise ValueError("not DER")
+        parts.append((start, inner, inner + size))
+        start = inner + size
+    return parts
 
 
 def _find_signers(data: SignedData, authorities: Sequence[x509.Certificate]) -> set[x509.Certificate]:

@@ -29,6 +29,7 @@ _EXTRAS = {
     "s3fs": "models in S3",
     "matplotlib": "pictures in reports",
     "fastapi": "the desk",
+    "rfc3161-client": "time stamps",
 }
 _LITTLE = 1 << 30
 
