@@ -240,7 +240,7 @@ def test_the_form_shows_the_plan_that_it_approves(office: Office) -> None:
         planned = history.timeline.planned_at(3).sequence
     # The board is of the moment before.
     shown = office.signed_in(Role.APPROVE).get("/requests/3").text
-    assert f"Entry {planned} of the journal: Request 3, by Scratch: back to model 0.0" in shown
+    assert f"Entry {planned} of the journal: Request 3, by Scratch: back to model 1.0" in shown
     assert f'name="plan" value="{planned}"' in shown
 
 
@@ -546,6 +546,21 @@ def test_a_history_without_a_round_is_said(tmp_path: Path) -> None:
     assert "nothing has been recorded here yet" in reader.problem
 
 
+@pytest.mark.parametrize("role", [Role.WATCH, Role.ASK])
+def test_a_token_for_a_program_opens_no_page(office: Office, role: Role) -> None:
+    with office.browser(headers={"origin": office.site}) as browser:
+        answer = browser.post("/login", data={"token": office.tokens[role]})
+    assert answer.status_code == 403
+    assert "for a program" in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+def test_who_waits_and_may_be_in_the_newest_model_is_named(office: Office) -> None:
+    page = office.signed_in(Role.READ).get("/").text
+    assert office.ask(Role.READ, "GET", "/api/v1/overview").json()["newest_knows"] == [2, 3]
+    assert "Who waits in request 2, 3 may be in it" in page
+
+
 def test_tokens_are_kept_as_digests_in_a_file_of_one_s_own(office: Office) -> None:
     file = office.desk.guard.file
     assert file.stat().st_mode & 0o777 == 0o600
@@ -557,6 +572,9 @@ def test_tokens_are_kept_as_digests_in_a_file_of_one_s_own(office: Office) -> No
 
 def test_the_commands_make_and_remove_tokens(tmp_path: Path) -> None:
     folder = tmp_path / "history"
+    assert "there is no history in" in said("desk", "token", folder, "A. Officer", "--role", "approve").output
+    assert not list(tmp_path.iterdir())
+    History(folder).close()
     made = said("desk", "token", folder, "A. Officer", "--role", "approve")
     assert made.exit_code == 0, made.output
     assert len(made.output.splitlines()[0]) == 43
@@ -564,7 +582,7 @@ def test_the_commands_make_and_remove_tokens(tmp_path: Path) -> None:
     again = said("desk", "token", folder, "A. Officer", "--role", "approve")
     assert again.exit_code == 1
     assert said("desk", "token", folder, "A. Officer", "--remove").exit_code == 0
-    assert "watch: metrics" in said("desk", "token", folder, "A. Officer", "--role", "king").output
+    assert "watch: read metrics" in said("desk", "token", folder, "A. Officer", "--role", "king").output
     assert "nobody has a token yet" in said("desk", "serve", folder).output
     assert said("desk", "token", folder, "B", "--role", "read").exit_code == 0
     outside = said("desk", "serve", folder, "--host", "192.0.2.1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 from typing import Annotated
 
@@ -59,8 +60,13 @@ def serve(
         settings = Settings(
             locate(history, logins), host, port, certificates, accuracies, tls, webhook, by_login=logins_approve
         )
-        typer.echo(f"http{'s' if tls else ''}://{host}:{port}  (Ctrl-C ends it)")
-        listen(lambda: open_history(history), settings)
+        if tls:
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*tls)
+            except ssl.SSLError as error:
+                raise ValueError(f"{tls_key} is not the key of {tls_certificate}, or one is no PEM") from error
+        address = f"http{'s' if tls else ''}://{host}:{port}  (Ctrl-C ends it)"
+        listen(lambda: open_history(history), settings, lambda: typer.echo(address))
 
 
 @app.command(cls=Command, short_help="Make or remove a token for somebody")
@@ -107,4 +113,6 @@ def locate(history: str, logins: Path | None) -> Path:
     if "://" in history:
         raise ValueError("a history in a database has no place beside it: name the file of logins (--logins)")
     folder = Path(expand_home(history)).absolute()
+    if not folder.is_dir():
+        raise ValueError(f"there is no history in {history}")
     return folder.with_name(folder.name + ".desk")

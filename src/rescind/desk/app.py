@@ -154,9 +154,9 @@ class Desk:
 
     def to_sign(self, login: Login, number: int) -> ToSign:
         """Return what a login signs to approve a plan; ``HTTPException`` 409 if there is none to approve."""
-        self.request(number)
+        state = self.request(number).state
         if (approval := self.changes.ask_approval(login, number)) is None:
-            raise HTTPException(409, f"request {number} has no plan to approve: the federation's next run makes one")
+            raise HTTPException(409, f"request {number} is {state}: there is no plan to approve, a run makes it")
         return approval
 
     def certificate(self, number: int) -> bytes:
@@ -222,7 +222,7 @@ def _read_fields(kind: type[Given], fields: Mapping[str, str]) -> Given:
         signed = {"signed": json.loads(fields["signed"])} if "signed" in fields else {}
         return kind.model_validate({**fields, **signed})
     except (ValueError, RecursionError) as error:
-        raise HTTPException(400, "a field is missing, or is not what it should be: go back and look again") from error
+        raise HTTPException(400, "a field is missing, or is not all of what it should be: go back") from error
 
 
 def make_app(desk: Desk) -> Any:
@@ -253,7 +253,8 @@ def _allowed(desk: Desk, right: Role) -> Any:
 def _add_interface(app: FastAPI, desk: Desk) -> None:
     secured = Depends(_BEARER)
     read, approver = _allowed(desk, Role.READ), _allowed(desk, Role.APPROVE)
-    any_object = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
+    content = {"application/json": {"schema": {"type": "object", "description": "The file as it is."}}}
+    any_object = {"requestBody": {"required": True, "content": content}}
 
     @app.get("/health", responses=_errors(503), summary="Whether what is shown is up to date")
     def health() -> Told:

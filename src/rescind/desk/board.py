@@ -107,7 +107,7 @@ class Measured(Shown):
 
 
 class Overview(Shown):
-    """A run at a glance, as it was at ``time``."""
+    """A run at a glance, as it was at ``time``; of requests in ``newest_knows`` the newest model knows clients."""
 
     time: str
     run: str
@@ -115,6 +115,7 @@ class Overview(Shown):
     federation: str | None
     model: str | None
     newest: str
+    newest_knows: list[int]
     rounds: int
     last_round: str | None
     clients: int
@@ -203,6 +204,7 @@ def read_board(
             federation=timeline.names.federation,
             model=timeline.names.model,
             newest=view.newest.name,
+            newest_knows=[asked.number for asked in history.requests.waiting()],
             rounds=view.rounds,
             last_round=gauges.last_round and gauges.last_round.isoformat(timespec="seconds"),
             clients=view.clients,

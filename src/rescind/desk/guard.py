@@ -96,6 +96,8 @@ class Guard:
         if (login := find_login(self.logins, token)) is None:
             self.slow_down(request)
             return None
+        if not login.may(Role.READ):
+            raise HTTPException(403, "this token is for a program, which sends it as Authorization: Bearer")
         session = secrets.token_urlsafe(32)
         with self._lock:
             # Whoever signs in again and again ends its own sessions, and nobody else's.
@@ -148,7 +150,7 @@ def check_origin(request: Request, *, needed: bool) -> None:
     if origin is None and not needed:
         return
     if origin is None or urlsplit(origin).netloc != request.headers.get("host"):
-        raise HTTPException(403, "this was asked for by another site's page")
+        raise HTTPException(403, "this was asked for by another site's page, or by a program without its token")
 
 
 def bound(app: App) -> App:

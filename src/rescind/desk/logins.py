@@ -20,7 +20,7 @@ from rescind.certificates.envelope import read_json
 from rescind.certificates.predicate import Digest, Part, Words
 from rescind.ledger.contract import LONGEST_NAME, is_name
 from rescind.private_files import check_private, open_private, read_bounded, replace_private
-from rescind.texts import is_plain, make_plain
+from rescind.texts import make_plain
 
 _LONGEST = 1 << 20
 _BYTES = 32
@@ -45,8 +45,8 @@ RIGHTS: Final = {
     Role.OPERATE: frozenset({Role.WATCH, Role.READ, Role.ASK, Role.OPERATE}),
 }
 DUTIES: Final = {
-    Role.WATCH: "metrics: counts and times, nobody's name",
-    Role.READ: "everything that is shown",
+    Role.WATCH: "read metrics: counts and times, nobody's name",
+    Role.READ: "see what the pages show",
     Role.ASK: "hand in requests that participants signed",
     Role.APPROVE: "read, approve and refuse",
     Role.OPERATE: "read, hand in, extend and withdraw",
@@ -97,9 +97,9 @@ def add_login(path: Path, name: str, role: Role) -> str:
     Raises:
         ValueError: another login is called so, or it is no name.
     """
-    if not is_name(name) or not is_plain(name) or len(name) > LONGEST_NAME:
+    if not is_name(name):
         raise ValueError(
-            f"{make_plain(name)!r:.80} is not a valid name for a login: give 1 to {LONGEST_NAME} characters"
+            f"{make_plain(name)!r:.80} is no name for a login: give up to {LONGEST_NAME} visible characters"
         )
     token, now = secrets.token_urlsafe(_BYTES), datetime.now(UTC).isoformat(timespec="seconds")
     with _change(path) as logins:

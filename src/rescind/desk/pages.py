@@ -26,7 +26,7 @@ from rescind.pages.fragments import (
     render_warning,
 )
 from rescind.pages.summary import count
-from rescind.texts import make_plain, shorten
+from rescind.texts import list_some, make_plain, shorten
 from rescind.views.plans import describe_agreed
 
 SCRIPT: Final = """"use strict";
@@ -184,6 +184,11 @@ def _plan(request: RequestShown) -> str:
 def _model(view: Overview) -> Iterator[str]:
     lines = [
         f"Newest: {view.newest}; {count(view.kept_models, 'checkpoint')}, {view.stored_bytes / 1e6:,.1f} MB stored.",
+        *(
+            [f"Who waits in request {list_some(knowing, 12)} may be in it: hand it to nobody until that is served."]
+            if (knowing := [str(number) for number in view.newest_knows])
+            else []
+        ),
         f"If a participant left now, without retraining: {view.if_somebody_left}, that is, "
         f"{MODES[view.if_somebody_left]}. Retraining is always exact.",
         "Participants: " + ", ".join(f"{number} {state}" for state, number in view.states.items() if number) + ".",
@@ -306,6 +311,8 @@ def render_leaver(own: Found | None = None, receipt: str = "", problem: str = ""
             "certificate": "signed" if own.certificate else "not yet",
         }
         content += render_table(told.items())
+        if own.state == "refused":
+            content.append("<p>The operator has to tell you why (GDPR art. 12(4)).</p>")
     if own is not None and own.certificate:
         content.append(
             f'<form method="post" action="/leaver/certificate"><input type="hidden" name="receipt" '

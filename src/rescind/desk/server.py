@@ -49,8 +49,10 @@ class Settings:
     by_login: bool = False
 
 
-def serve(open_history: Callable[[], AbstractContextManager[History]], settings: Settings) -> None:
-    """Serve the desk until the process is ended.
+def serve(
+    open_history: Callable[[], AbstractContextManager[History]], settings: Settings, ready: Callable[[], None]
+) -> None:
+    """Serve the desk until the process is ended; ``ready`` is called once nothing stands against it.
 
     Raises:
         ValueError: it would listen for other machines without TLS, nobody has a login, or an address is none.
@@ -82,6 +84,7 @@ def serve(open_history: Callable[[], AbstractContextManager[History]], settings:
         reader.notify = outbox.note
         outbox.start()
     reader.start()
+    ready()
     app = make_app(Desk(reader, Changes(open_history, settings.by_login), Guard(settings.logins)))
     try:
         uvicorn.Server(configure(app, settings.host, settings.port, settings.tls)).run()
