@@ -177,18 +177,40 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def verify_in_words(keys: Path, *words: object) -> str:
+    result = say("verify", keys / "certificate.json", "--key", keys / "operator.key.pub", *words)
+    assert result.exit_code == 0, result.output
+    return " ".join(result.output.split())
+
+
+def test_an_approval_that_nobody_signed_is_called_so_when_it_is_verified(keys: Path) -> None:
+    location = served_with(keys)
+    result = say("certify", location, 1, "--key", keys / "operator.key", "-o", keys / "certificate.json")
+    assert result.exit_code == 0, result.output
+    words = verify_in_words(keys, "--history", location)
+    assert "is recorded there, not signed Keep in mind" in words
+    assert "signature holds" not in words
+
+
 def test_an_approval_is_signed_and_certified(keys: Path) -> None:
     location = served_with(keys, "--key", keys / "officer.key")
     result = say("certify", location, 1, "--key", keys / "operator.key", "-o", keys / "certificate.json")
     assert result.exit_code == 0, result.output
-    checked = say("verify", keys / "certificate.json", "--key", keys / "operator.key.pub", "--history", location)
-    assert checked.exit_code == 0, checked.output
     with History(location) as history:
         stated = build_statement(history, 1)
         assert stated.predicate.approved is not None
+        day = stated.predicate.approved.time[:10]
         assert stated.predicate.approved.key is not None
         assert "Officer" not in stated.payload().decode()
         assert list(_contradictions(stated)) == []
+    words = verify_in_words(keys, "--history", location)
+    key = fingerprint(load_public_key(keys / "officer.key.pub"))
+    told = f"request was approved on {day} is recorded there, signed with the key {key}: the signature holds"
+    assert told in words
+    assert told in verify_in_words(keys, "--history", location, "--full")
+    # Without the history that is the operator's word.
+    assert "approved on" not in verify_in_words(keys)
+    assert "whose key approved" in verify_in_words(keys, "--full")
     report = keys / "report.html"
     assert say("report", location, "-o", report).exit_code == 0
     assert "A. Officer approved its plan, and signed that." in report.read_text()

@@ -279,6 +279,7 @@ def test_a_login_s_word_approves_where_the_operator_allows_it_and_the_certificat
     assert shown.exit_code == 0, shown.output
     approved = json.loads(shown.output)["statement"]["predicate"]["approved"]
     assert (approved["key"], approved["login"]) == (None, True)
+    assert "a login at the operator's desk, on the operator's word" in " ".join(json.loads(shown.output)["holds"])
     assert "a login at the operator" in (office.folder / "page.html").read_text()
 
 
