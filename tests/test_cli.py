@@ -64,6 +64,12 @@ def test_a_request_that_is_being_served_is_not_called_served(folder: Path) -> No
         with pytest.raises(DiesError):
             federation.forget(Scratch(), Rounds(2))
     assert "being served" in said("request", "list", folder).output
+    assert "is being served; if that broke off, the next run" in said("status", folder).output
+    for command in (("approve", folder, 1, "--by", "X", "--yes"), ("withdraw", folder, 1)):
+        result = said("request", *command)
+        assert result.exit_code == 1
+        assert "request 1 is being served, and no longer open" in " ".join(result.output.split())
+    assert "there is no open request 2" in said("request", "withdraw", folder, 2).output
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -16,13 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from rescind import Exact, History, Revocable, Rounds
+from rescind import Accuracy, Exact, History, Revocable, Rounds, Sampling
 from rescind.certificates.approvals import sign_by, state_approval
 from rescind.certificates.envelope import fingerprint
 from rescind.certificates.issue import build_statement
 from rescind.certificates.keys import load_public_key, load_signer
 from rescind.certificates.verification import _contradictions
+from rescind.checkpoints.tensors import digest
 from rescind.cli import app
+from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.core.solver import Solving
@@ -36,6 +38,8 @@ from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Asker, Sender
 from rescind.methods import FineTuning, Last, Method, Solve
 from rescind.serving import StopServing, at_once, nightly, serve
+from rescind.simulation import Simulation, SoftmaxHead
+from rescind.testing import small
 from rescind.views.plans import describe_agreed
 from tests.builders import BUDGET, entries_of, everybody, said
 
@@ -175,18 +179,40 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def verify_in_words(keys: Path, *words: object) -> str:
+    result = say("verify", keys / "certificate.json", "--key", keys / "operator.key.pub", *words)
+    assert result.exit_code == 0, result.output
+    return " ".join(result.output.split())
+
+
+def test_an_approval_that_nobody_signed_is_called_so_when_it_is_verified(keys: Path) -> None:
+    location = served_with(keys)
+    result = say("certify", location, 1, "--key", keys / "operator.key", "-o", keys / "certificate.json")
+    assert result.exit_code == 0, result.output
+    words = verify_in_words(keys, "--history", location)
+    assert "is recorded there, not signed Keep in mind" in words
+    assert "signature holds" not in words
+
+
 def test_an_approval_is_signed_and_certified(keys: Path) -> None:
     location = served_with(keys, "--key", keys / "officer.key")
     result = say("certify", location, 1, "--key", keys / "operator.key", "-o", keys / "certificate.json")
     assert result.exit_code == 0, result.output
-    checked = say("verify", keys / "certificate.json", "--key", keys / "operator.key.pub", "--history", location)
-    assert checked.exit_code == 0, checked.output
     with History(location) as history:
         stated = build_statement(history, 1)
         assert stated.predicate.approved is not None
+        day = stated.predicate.approved.time[:10]
         assert stated.predicate.approved.key is not None
         assert "Officer" not in stated.payload().decode()
         assert list(_contradictions(stated)) == []
+    words = verify_in_words(keys, "--history", location)
+    key = fingerprint(load_public_key(keys / "officer.key.pub"))
+    told = f"request was approved on {day} is recorded there, signed with the key {key}: the signature holds"
+    assert told in words
+    assert told in verify_in_words(keys, "--history", location, "--full")
+    # Without the history that is the operator's word.
+    assert "approved on" not in verify_in_words(keys)
+    assert "whose key approved" in verify_in_words(keys, "--full")
     report = keys / "report.html"
     assert say("report", location, "-o", report).exit_code == 0
     assert "A. Officer approved its plan, and signed that." in report.read_text()
@@ -559,11 +585,65 @@ def test_a_run_says_once_who_and_what_it_waits_for(history: History, caplog: pyt
     due = history.timeline.requests[0].deadline[:10]
     lines = [record.getMessage() for record in caplog.records if " waits " in record.getMessage()]
     assert lines == [
+        "rescind: the run waits for requests",
         f"rescind: request 1 waits for the rule rule, and has to be served by {due}; a run with another "
         "rule serves it earlier",
         f"rescind: request 1 is planned and waits for somebody to agree, by {due}: rescind request approve HISTORY "
         "NUMBER --by PERSON, or rescind request refuse HISTORY NUMBER --by PERSON --reason REASON",
     ]
+
+
+class Asking(Simulation):
+    """Remembers of which models clients are asked how good they are."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.asked: list[str] = []
+
+    def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
+        self.asked.append(digest(model))
+        return super().accuracy(model, names)
+
+
+def test_a_run_that_waits_does_not_ask_again_how_good_a_model_is(history: History) -> None:
+    head = SoftmaxHead(small.FEATURES, small.CLASSES)
+    engine = Asking(small.federation(6), head, small.TRAINING, secret=b"a federation", sampling=Sampling.EVERYBODY)
+    federation = Revocable(history, engine, scored=False)
+    asked: list[int] = []
+    steps: dict[int, Callable[[], object]] = {
+        3: lambda: history.requests.ask(["clinic-1"], BUDGET),
+        6: lambda: history.requests.withdraw(1),
+        9: lambda: [history.requests.ask([name], BUDGET) for name in ("clinic-2", "clinic-3")],
+        12: lambda: history.requests.approve(2, "A. Officer"),
+    }
+
+    def pause() -> None:
+        asked.append(len(engine.asked))
+        steps.get(len(asked), lambda: None)()
+
+    serve(federation, Accuracy(0.5, most=9), Exact(), approval=True, rule=count(20), pause=pause)
+    # Of the last request the newest model knows nobody, so training need not wait for it.
+    assert history.newest.branch == 1
+    assert list(history.timeline.open_requests) == [3]
+    # Of what a forgetting has made the training after it asks once more.
+    assert asked == [1] * 12 + [3] * 8
+    assert len(set(engine.asked)) == 2
+
+
+def test_what_a_request_broke_off_goes_on_once_that_is_taken_back(history: History) -> None:
+    def ask(model_id: ModelId, _: object) -> None:
+        if model_id == ModelId(0, 2):
+            history.requests.ask(["clinic-1"], BUDGET)
+
+    steps: list[Callable[[], object]] = [lambda: history.requests.withdraw(1)]
+
+    def pause() -> None:
+        if steps:
+            steps.pop(0)()
+
+    federation = Revocable(history, everybody(6), watch=ask)
+    serve(federation, Rounds(5), Exact(), approval=True, rule=count(5), pause=pause)
+    assert history.newest == ModelId(0, 5)
 
 
 def test_what_waits_for_somebody_to_agree_is_shown(tmp_path: Path) -> None:

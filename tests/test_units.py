@@ -77,8 +77,16 @@ def test_the_page_has_a_unit_for_everything_that_a_timer_starts() -> None:
     }
     timers = [name for name in UNITS if name.endswith(".timer")]
     (enabled,) = re.findall(r"^systemctl enable --now (.*)$", PAGE, re.MULTILINE)
-    services = {"nginx", "federation-superlink.service", "federation-serverapp.service", "rescind-desk.service"}
+    # The desk does not start before somebody has a token.
+    services = {"nginx", "federation-superlink.service", "federation-serverapp.service"}
     assert set(enabled.split()) == {*services, *timers}
+
+
+def test_the_folders_that_a_unit_names_are_made_before_it_starts() -> None:
+    (made,) = re.findall(r"^install --directory .* --mode 700 (.*)$", PAGE, re.MULTILINE)
+    (named,) = re.findall(r"--certificates (\S+)", sections("rescind-desk.service")["Service"]["ExecStart"])
+    assert {HOME, named} == set(made.split())
+    assert PAGE.index(made) < PAGE.index("systemctl enable")
 
 
 @pytest.mark.parametrize("unit", [name for name in UNITS if name.endswith(".service")])

@@ -245,7 +245,7 @@ def serve(
     history = federation.history
     placed: ModelId | None = None
     told: ModelId | None = None
-    solved: ModelId | None = None
+    done: ModelId | None = None
     tried = set[_Wanting]()
     away, waits = False, ""
     solve = solve or federation.engine.facts.only_solved
@@ -322,9 +322,14 @@ def serve(
                         # in the next run, and not because somebody else came.
                         if history.timeline.branches and history.newest != shown and _is_head(history):
                             tried |= _as_they_are(history, {name for name, _, _ in wanting})
-            elif solved is None or solved != history.newest:
+            # Nor is a rule that was reached asked about the same model again: it may ask everybody for an accuracy.
+            elif done is None or done != history.newest:
+                filed = len(history.timeline.requests)
                 heeding.solve() if solve else heeding.train(until)
-                solved = history.newest if history.newest in history.timeline.solved else None
+                timeline = history.timeline
+                # What a request broke off has not come to its end, even if the request was taken back since.
+                ended = history.newest in timeline.solved if solve else len(timeline.requests) == filed
+                done = history.newest if ended else None
         # Somebody who asked in the middle of a body may have thought better of it.
         incomplete = (
             federation.engine.facts.stages
@@ -345,6 +350,8 @@ def serve(
         undecided = [number for number in waiting if approval and _is_undecided(history, number, approval)]
         stuck = waiting == sorted({*undecided, *unnamed})
         waits_before, waits = waits, _describe_waiting(history, undecided, unnamed, approval, None if due else rule)
+        if rule is not None and not waiting:
+            waits = "the run waits for requests"
         if waiting and stuck and rule is None:
             raise PendingRequestError(f"{waits}; then start the next run")
         if waits and waits != waits_before:

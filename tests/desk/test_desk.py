@@ -317,6 +317,7 @@ def test_a_login_s_word_approves_where_the_operator_allows_it_and_the_certificat
     assert shown.exit_code == 0, shown.output
     approved = json.loads(shown.output)["statement"]["predicate"]["approved"]
     assert (approved["key"], approved["login"]) == (None, True)
+    assert "a login at the operator's desk, on the operator's word" in " ".join(json.loads(shown.output)["holds"])
     assert "a login at the operator" in (office.folder / "page.html").read_text()
 
 
@@ -604,3 +605,14 @@ def test_pictures_are_of_what_there_is(office: Office) -> None:
         "Accuracy on held-out data: 0.0% at first, 99.9% now; training went back 2 times, at the dashed lines."
     )
     assert draw_accuracies(measured[:1]).svg.count("polyline") == 1
+
+
+@pytest.mark.parametrize(("days", "anchor"), [((30, 60), "start"), ((-30, 30), "middle"), ((-30, -1), "end")])
+def test_today_is_written_inside_the_picture_of_deadlines(office: Office, days: tuple[int, ...], anchor: str) -> None:
+    view = office.desk.reader.board
+    assert view is not None
+    today = date.today()
+    due = [(today + timedelta(days=each)).isoformat() for each in days]
+    svg = draw_deadlines([view.requests[0].model_copy(update={"deadline": day}) for day in due], today).svg
+    (label,) = re.findall(rf"<text ([^>]*)>today, {today.isoformat()}</text>", svg)
+    assert f'text-anchor="{anchor}"' in label

@@ -237,8 +237,8 @@ def test_plans_are_for_open_requests(history: History) -> None:
     number = plan_by_hand(history, [name(0)], ModelId(0, 3))
     plan = history.timeline.plans[number]
     restart_by_plan(history, number)
-    for wrong in (number, 12345):
-        with pytest.raises(ValueError, match=f"no open request {wrong}"):
+    for wrong, reason in ((number, "request 1 is being served"), (12345, "no open request 12345")):
+        with pytest.raises(ValueError, match=reason):
             history.requests.record_plan(replace(plan, requests=(wrong,)))
 
 

@@ -44,6 +44,7 @@ from rescind.certificates.models import (
     read_parts,
 )
 from rescind.certificates.predicate import (
+    Approval,
     Evidence,
     NoisedRounds,
     Predicate,
@@ -56,6 +57,7 @@ from rescind.certificates.time_stamps import check_stamps, read_authorities
 from rescind.certificates.wording import (
     NOISE_SOURCE,
     SEED,
+    describe_approver,
     describe_names,
     format_at_most,
     format_exactly,
@@ -178,7 +180,10 @@ def verify(
         unchecked.append("which model it is about: give the model's file")
     if history is not None:
         unchecked += [*untold, *doubtful]
-        holds += ["the history at hand is unbroken, and said the same when it was signed", *recomputed]
+        holds.append("the history at hand is unbroken, and said the same when it was signed")
+        if predicate.approved is not None:
+            holds.append(_describe_approval(predicate.approved))
+        holds += recomputed
         if witnessed:
             heads = "the witnessed head is" if len(witnessed) == 1 else f"all {len(witnessed)} witnessed heads are"
             holds.append(f"{heads} in its chain: up to there it was not rewritten or rolled back since")
@@ -750,6 +755,14 @@ def _check_history(statement: Statement, history: History, witnessed: Collection
             "that no erased name is known again and nobody added an entry: the history's secret file is not at hand"
         )
     return unchecked
+
+
+def _describe_approval(approved: Approval) -> str:
+    """Say what a history that says the same shows of the approval."""
+    # Whoever states the approval from the history has checked its signature there.
+    checked = ": the signature holds; whose key it is, this does not tell" if approved.key else ""
+    day, approver = approved.time[:10], describe_approver(approved)
+    return f"that the request was approved on {day} is recorded there, {approver}{checked}"
 
 
 def _recompute(statement: Statement, history: History) -> tuple[list[str], list[str]]:

@@ -272,7 +272,7 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
     for row in waiting:
         late = row["days_left"] < 0
         due = f"due {row['deadline']}, {abs(row['days_left'])} days {'overdue' if late else 'left'}"
-        begun = "; begun, the next run finishes it" if row["begun"] else ""
+        begun = "; is being served; if that broke off, the next run finishes it" if row["begun"] else ""
         yield f"request {row['request']}: {describe_leaving(row)}; {due}{describe_wait(row)}{begun}"
     if not waiting:
         yield "no open requests"

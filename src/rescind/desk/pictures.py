@@ -9,7 +9,7 @@ from rescind.desk.board import Measured, Moved, RequestShown
 from rescind.pages.fragments import BLUE, GREY, RED, WIDTH, Picture, draw_svg, label_at
 from rescind.texts import list_some, shorten
 
-_MARGIN, _HEIGHT = 50, 160
+_MARGIN, _HEIGHT, _ROOM = 50, 160, 100
 # So many points of a curve are drawn: more than these are no wider than a pixel.
 _MOST_POINTS = 600
 _MOST_NAMED = 20
@@ -25,10 +25,12 @@ def draw_deadlines(requests: Sequence[RequestShown], today: date) -> Picture:
     def at(day: date) -> float:
         return _MARGIN + (day - first).days * scale
 
+    # In the middle of its mark it would be cut off at an edge.
+    anchor = "start" if at(today) < _ROOM else "end" if at(today) > WIDTH - _ROOM else "middle"
     parts = [
         f'<path d="M{_MARGIN} 60H{WIDTH - _MARGIN}" stroke="{GREY}" stroke-width="2"/>',
         f'<path d="M{at(today):g} 34V86" stroke="currentColor" stroke-width="2"/>',
-        label_at(at(today), 24, f"today, {today.isoformat()}", 14, bold=True),
+        label_at(at(today), 24, f"today, {today.isoformat()}", 14, anchor=anchor, bold=True),
     ]
     free = -1.0
     for day, number in due:

@@ -14,7 +14,7 @@ from rescind.core.summary import Request
 from rescind.core.training import LocalTraining
 from rescind.errors import ClosedRequestError
 from rescind.history.lineage import branch_exits, lineage_of
-from rescind.history.outcomes import find_obligations, hidden_together
+from rescind.history.outcomes import find_obligations, find_outcomes, hidden_together
 from rescind.history.timeline import FiledRequest, Timeline, newest_model
 from rescind.ledger.contract import Ledger
 
@@ -68,11 +68,18 @@ def check_open(timeline: Timeline, number: int) -> FiledRequest:
 def check_all_open(timeline: Timeline, numbers: Sequence[int]) -> list[FiledRequest]:
     """Return open requests; refuse any other."""
     for number in numbers:
-        if number not in timeline.open_requests:
+        if number in timeline.open_requests:
+            continue
+        if number not in find_outcomes(timeline) and any(
+            asked.number == number and asked.served for asked in timeline.requests
+        ):
             raise ClosedRequestError(
-                f"there is no open request {number}: it was served, withdrawn, refused or never made; `rescind "
-                "request list` tells"
+                f"request {number} is being served, and no longer open; if that broke off, the next run finishes it"
             )
+        raise ClosedRequestError(
+            f"there is no open request {number}: it was served, withdrawn, refused or never made; `rescind "
+            "request list` tells"
+        )
     return [timeline.open_requests[number] for number in numbers]
 
 
