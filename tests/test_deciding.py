@@ -353,6 +353,17 @@ def test_a_plan_that_solves_otherwise_than_its_method_is_made_anew(federation: R
     assert history.timeline.plans[number].candidate == plan.candidate
 
 
+def test_a_plan_that_solves_is_none_of_a_method_that_trains(federation: Revocable) -> None:
+    history, number = federation.history, federation.history.requests.ask(["clinic-1"], BUDGET)
+    plan = federation.plan(Exact(), number)
+    history.requests.record_plan(
+        replace(plan, candidate=replace(plan.candidate, solving=Solving(1e9, most_rounds=1)))
+    )
+    history.requests.approve(number, "A. Officer")
+    assert federation.forget(Exact(), Rounds(3), approval=True) == []
+    assert history.timeline.plans[number].candidate == plan.candidate
+
+
 def test_a_plan_has_not_seen_what_is_still_to_come(federation: Revocable) -> None:
     history, number = federation.history, federation.history.requests.ask(["clinic-1"], BUDGET)
     plan = federation.plan(Exact(), number)

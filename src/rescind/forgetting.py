@@ -39,7 +39,6 @@ from rescind.history.run import Goal
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import Branch, ErasureLevel
 from rescind.methods.method import Certifying, Method, check_method
-from rescind.methods.solve import Solve
 from rescind.views.models import describe_release
 
 # Flower's: what it logs is what its users look at.
@@ -343,7 +342,7 @@ class Revocable:
         """Return whether a recorded plan claims what follows from the history, and nothing else."""
         if not isinstance(method, Certifying):
             return plan.candidate.mode is Mode.HEURISTIC
-        if isinstance(method, Solve) and plan.candidate.solving != method.solving:
+        if plan.candidate.solving != method.solving:
             return False
         filed = self.history.timeline.requests
         summary, requests = self._to_hide([filed[number - 1] for number in plan.requests])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 
 from rescind import History
 from rescind.certificates.leaving import parse_receipt, sign_request, write_receipt
@@ -173,11 +174,16 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "officer.key"
 
 
+def sign_told(office: Office, key: Path, content: str) -> Result:
+    """Sign what a desk, or somebody in its place, has handed out."""
+    file = office.folder / "approval.json"
+    file.write_text(content)
+    return said("key", "approve", file, "--key", key, "--yes")
+
+
 def sign_approval(office: Office, key: Path) -> tuple[int, dict[str, str]]:
     told = office.ask(Role.APPROVE, "GET", "/api/v1/requests/3/approval")
-    file = office.folder / "approval.json"
-    file.write_bytes(told.content)
-    printed = said("key", "approve", file, "--key", key, "--yes")
+    printed = sign_told(office, key, told.text)
     assert printed.exit_code == 0, printed.output
     assert "Request 3, by exact: back to model 1.0, without noise" in printed.stderr
     return told.json()["approval"]["plan"], json.loads(printed.stdout.splitlines()[-1])
@@ -224,8 +230,7 @@ def test_nobody_signs_another_plan_than_is_shown(
         part = part[name]
     assert part.get(place[-1]) != value
     part[place[-1]] = value
-    (office.folder / "approval.json").write_text(json.dumps(told))
-    printed = said("key", "approve", office.folder / "approval.json", "--key", key, "--yes")
+    printed = sign_told(office, key, json.dumps(told))
     assert printed.exit_code == 1
     assert "is no approval" in printed.stderr
     assert not printed.stdout
@@ -248,16 +253,14 @@ def test_the_form_shows_the_plan_that_it_approves(office: Office) -> None:
 def test_nobody_signs_under_a_name_that_hides_something(office: Office, key: Path, name: str) -> None:
     told = office.ask(Role.APPROVE, "GET", "/api/v1/requests/3/approval").json()
     told["approval"]["by"] = name
-    (office.folder / "approval.json").write_text(json.dumps(told))
-    printed = said("key", "approve", office.folder / "approval.json", "--key", key, "--yes")
+    printed = sign_told(office, key, json.dumps(told))
     assert printed.exit_code == 1
     assert "is no approval" in printed.stderr
 
 
 def test_what_is_too_long_to_be_read_is_not_signed(office: Office, key: Path) -> None:
     told = invent(office, method="exact" * 1000)
-    (office.folder / "approval.json").write_text(json.dumps(told))
-    printed = said("key", "approve", office.folder / "approval.json", "--key", key, "--yes")
+    printed = sign_told(office, key, json.dumps(told))
     assert printed.exit_code == 1
     assert "takes too long to tell" in printed.stderr
     assert len(printed.stderr) < 1000
@@ -277,8 +280,7 @@ def invent(office: Office, method: str) -> dict[str, Any]:
 
 def test_who_invents_an_entry_cannot_steer_the_terminal_of_whoever_signs(office: Office, key: Path) -> None:
     told = invent(office, method="exact\x1b[2J\nRequest 3 is nobody's")
-    (office.folder / "approval.json").write_text(json.dumps(told))
-    printed = said("key", "approve", office.folder / "approval.json", "--key", key, "--yes")
+    printed = sign_told(office, key, json.dumps(told))
     assert printed.exit_code == 0
     assert "\x1b" not in printed.stderr
     assert len(printed.stderr.splitlines()) == 1

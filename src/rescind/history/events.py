@@ -397,14 +397,13 @@ def read_event(entry: Entry) -> Event:
         raise BrokenHistoryError(f"entry {entry.sequence} ({entry.kind}) cannot be read: {mismatch}") from mismatch
     # Whoever goes through so many rounds would not come to an end; and a plan that has seen what is still to come
     # would never be made anew.
-    seen = event.seen if isinstance(event, RecordedPlan) else 0
-    if max([seen, *_named_rounds(event)]) > entry.sequence:
+    if max(_named_numbers(event), default=0) > entry.sequence:
         raise BrokenHistoryError(f"entry {entry.sequence} ({entry.kind}) tells of more than there can be before it")
     return event
 
 
-def _named_rounds(event: Event) -> list[int]:
-    """Return the numbers of rounds that an event names; each of them has an entry before it."""
+def _named_numbers(event: Event) -> list[int]:
+    """Return the numbers of rounds, which have an entry each, and of entries that an event names."""
     match event:
         case ErasurePlan():
             return [span.last for span in event.spans]
@@ -413,5 +412,5 @@ def _named_rounds(event: Event) -> list[int]:
         case Branch(parent=ModelId() as parent):
             return [parent.round]
         case RecordedPlan():
-            return [event.candidate.node.round]
+            return [event.candidate.node.round, event.seen]
     return []

@@ -68,18 +68,14 @@ def check_open(timeline: Timeline, number: int) -> FiledRequest:
 def check_all_open(timeline: Timeline, numbers: Sequence[int]) -> list[FiledRequest]:
     """Return open requests; refuse any other."""
     for number in numbers:
-        if number in timeline.open_requests:
-            continue
-        if number not in find_outcomes(timeline) and any(
-            asked.number == number and asked.served for asked in timeline.requests
-        ):
+        if number not in timeline.open_requests:
+            begun = {asked.number for asked in timeline.requests if asked.served} - find_outcomes(timeline).keys()
             raise ClosedRequestError(
                 f"request {number} is being served, and no longer open; if that broke off, the next run finishes it"
+                if number in begun
+                else f"there is no open request {number}: it was served, withdrawn, refused or never made; `rescind "
+                "request list` tells"
             )
-        raise ClosedRequestError(
-            f"there is no open request {number}: it was served, withdrawn, refused or never made; `rescind "
-            "request list` tells"
-        )
     return [timeline.open_requests[number] for number in numbers]
 
 

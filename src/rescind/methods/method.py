@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from rescind.core.facts import Facts, Mode
 from rescind.core.planning import Candidate
+from rescind.core.solver import Solving
 from rescind.core.summary import Node, Request, Summary
 from rescind.errors import ONLY_SOLVED
 
@@ -87,6 +88,11 @@ class Certifying(Method):
     """
 
     public_plan: ClassVar[bool] = False
+
+    @property
+    def solving(self) -> Solving | None:
+        """How it solves the head; None where it trains on."""
+        return None
 
 
 class Heuristic(Method):
